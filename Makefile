@@ -1,0 +1,57 @@
+# Every command sets up what it needs. Everything goes into this folder (.venv, .tools) and into the cache
+# folder; nothing here needs root.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+export FLOTILLA_CACHE ?= $(HOME)/.cache/flotilla
+export UV_CACHE_DIR := $(FLOTILLA_CACHE)/uv
+export UV_PYTHON_DOWNLOADS := never
+export PIP_CACHE_DIR := $(FLOTILLA_CACHE)/pip
+
+UV_VERSION := 0.13.7
+UV := .tools/uv-$(UV_VERSION)/bin/uv
+BIN := .venv/bin
+MEMBERS := client broker
+PROJECTS := pyproject.toml $(MEMBERS:%=%/pyproject.toml)
+
+.PHONY: help setup test lint fmt lock bench clean
+
+help: ## say what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+setup: .venv/.ready ## install everything into this folder and the cache folder
+
+$(UV):
+	@echo "setup: installing uv $(UV_VERSION)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Flotilla needs Python 3.11 or newer; '$(PYTHON)' is older. Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@rm -rf $(@D)/.. && $(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target $(@D)/.. uv==$(UV_VERSION)
+
+.venv/.ready: $(UV) requirements.lock $(PROJECTS)
+	@echo "setup: installing the locked dependencies"
+	@$(UV) venv --quiet --allow-existing --python "$$(command -v $(PYTHON))" .venv
+	@$(UV) pip sync --quiet --python .venv --require-hashes requirements.lock
+	@$(UV) pip install --quiet --python .venv --no-deps --no-build-isolation $(MEMBERS:%=--editable %)
+	@touch $@
+
+test: setup ## run the tests: lint, unit, system; ends with a table of what ran
+	@$(BIN)/python tools/run_tests.py
+
+lint: setup ## ruff, mypy, import-linter
+	@$(BIN)/python tools/run_tests.py lint
+
+fmt: setup ## format the code
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+
+lock: $(UV) ## resolve the dependencies anew into requirements.lock
+	@$(UV) lock --quiet --upgrade
+	@$(UV) export --quiet --all-packages --no-emit-workspace --no-header --output-file requirements.lock
+
+bench: setup ## measure records and the log on this machine (a few minutes)
+	@$(BIN)/python benchmarks/records.py
+	@$(BIN)/python benchmarks/log.py
+
+clean: ## remove what setup installed into this folder
+	@rm -rf .venv .tools

@@ -1,0 +1,162 @@
+"""The cleaner: puts what still lives in mostly dead segments into a new one, so that they can be removed.
+
+Copies keep their sequence number, so that recovery orders them as before, and are sorted by group and index, so
+that a partition's old entries lie side by side. The new segment gets its name when it is whole and synced, and
+replaces the old ones by one CLEANED frame; the old files are removed once that frame is durable.
+"""
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from isal.isal_zlib import crc32
+
+from flotilla_broker.log import frames
+from flotilla_broker.log.errors import EntryDamaged
+from flotilla_broker.log.files import Buffer, File, FileSystem
+from flotilla_broker.log.frames import Kind
+from flotilla_broker.log.index import Run, RunRecord, run_record
+from flotilla_broker.log.jobs import write_index
+from flotilla_broker.log.reading import Entry, Place, ReadPlan
+from flotilla_broker.log.segments import Segment
+
+_WRITE_BYTES = 1 << 20
+_SMALL_PART = 8  # a segment is small below this part of the full size ...
+_SMALL_MIN = 8  # ... and small ones are merged when there are this many
+_VICTIMS_MAX = 64
+
+
+def choose(segments: Sequence[Segment], segment_bytes: int, live_part_max: float, *, grows: bool) -> list[Segment]:
+    """Choose what to clean next: all dead segments, or else the deadest ones that fit into one new segment.
+
+    Many small segments (each restart leaves one) are merged even if everything in them lives. Cleaning takes a
+    spare; if there is no room to make another one (`grows`), it must free at least as much.
+    """
+    dead = [segment for segment in segments if segment.live_bytes == 0]
+    if dead:
+        return dead[:_VICTIMS_MAX]
+    readable = [segment for segment in segments if segment.readable]
+    small = [segment for segment in readable if segment.end * _SMALL_PART < segment_bytes]
+    mostly_dead = [segment for segment in readable if segment.live_bytes < segment.end * live_part_max]
+    chosen: list[Segment] = []
+    total = 0
+    candidates = small if len(small) >= _SMALL_MIN else mostly_dead
+    for segment in sorted(candidates, key=lambda segment: (segment.live_bytes, segment.id)):
+        total += segment.live_bytes
+        if total > segment_bytes or len(chosen) == _VICTIMS_MAX:
+            break
+        chosen.append(segment)
+    freed = sum(max(segment.end, segment.file_bytes) - segment.live_bytes for segment in chosen)
+    return chosen if grows or freed >= segment_bytes else []
+
+
+class Piece(NamedTuple):
+    """A run as it was when the cleaner was planned."""
+
+    group: int
+    run: Run
+    record: RunRecord
+    rows: "array[int]"
+    places: list[Place]
+
+
+def plan_piece(group: int, run: Run, file: File) -> Piece:
+    """Note a run's entries; it may shrink while they are copied."""
+    record = run_record(group, run)
+    rows = run.slice(run.first_index, run.count)
+    places = [
+        Place(
+            Entry(run.first_index + at, run.term, row.next_offset, row.time_ms, b""),
+            run.segment,
+            file,
+            row.position,
+            row.size,
+            row.lsn,
+        )
+        for at, row in enumerate(rows)
+    ]
+    return Piece(group, run, record, array("q"), places)
+
+
+@dataclass(slots=True)
+class Clean:
+    """Copies pieces into a spare, which then becomes segment `target`."""
+
+    fs: FileSystem
+    salt: int
+    spare: str
+    target: Segment
+    victims: list[Segment]
+    pieces: list[Piece]
+    done: Callable[["Clean"], None]
+    damaged: EntryDamaged | None = None
+    full: bool = False
+    _buffers: list[Buffer] = field(default_factory=list)
+    _queued_bytes: int = 0
+
+    def run(self) -> None:
+        """Copy, sync, index, and only then give the segment its name."""
+        file = self.fs.open(self.spare)
+        try:
+            for piece in self.pieces:
+                self._copy(piece, file)
+        except EntryDamaged as error:
+            self.damaged = error
+            return
+        self._write(file)
+        file.truncate(self.target.end)
+        file.sync()
+        runs = [(piece.record, piece.rows) for piece in self.pieces]
+        self.full = not write_index(self.fs, self.target.id, self.target.end, runs)
+        if not self.full:
+            self.fs.rename(self.spare, self.target.name)
+            self.fs.sync_folder()
+
+    def finish(self) -> None:
+        """Let the log swap the segments."""
+        self.done(self)
+
+    def _copy(self, piece: Piece, file: File) -> None:
+        for part in _parts(piece.places):
+            for place, entry in zip(part, ReadPlan(piece.group, self.salt, part).run(), strict=True):
+                self._put(piece, place, entry)
+            if self._queued_bytes >= _WRITE_BYTES:
+                self._write(file)
+
+    def _put(self, piece: Piece, place: Place, entry: Entry) -> None:
+        position, target = self.target.end + self._queued_bytes, self.target.id
+        origin = piece.record.lsn  # frames of one run stay recognisable, should the index ever be lost
+        fields = (
+            place.lsn,
+            origin,
+            piece.group,
+            Kind.ENTRY,
+            entry.index,
+            entry.term,
+            entry.next_offset,
+            entry.time_ms,
+        )
+        header = frames.pack(self.salt, target, *fields, place.size, crc32(entry.payload))
+        self._buffers += (header, entry.payload, frames.padding(place.size))
+        self._queued_bytes += frames.frame_bytes(place.size)
+        piece.rows.extend((position | place.size << 32, place.lsn, entry.next_offset, entry.time_ms))
+
+    def _write(self, file: File) -> None:
+        file.write(self.target.end, self._buffers)
+        self.target.end += self._queued_bytes
+        self._buffers, self._queued_bytes = [], 0
+
+
+def _parts(places: list[Place]) -> Iterator[list[Place]]:
+    """Cut a run into parts that fit in memory."""
+    part: list[Place] = []
+    size = 0
+    for place in places:
+        part.append(place)
+        size += place.size
+        if size >= _WRITE_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part

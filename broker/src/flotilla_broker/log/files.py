@@ -1,0 +1,93 @@
+"""The file system as the log sees it: one flat folder of files.
+
+The log gets a `FileSystem` handed in: the operating system's (`osfiles.py`), one in memory (`memory.py`), or in
+tests a simulated disk that forgets, tears and fails.
+
+An open file stays readable after it was unlinked or renamed, for as long as somebody holds it: a reader that
+was planned before the cleaner removed a segment finishes undisturbed.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """One open file."""
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> None:
+        """Write all buffers one after another from `position` on, or raise OSError."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """Read up to `size` bytes; fewer only at the end of the file."""
+
+    def sync(self) -> None:
+        """Return when everything written so far is on stable storage."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+
+    def size(self) -> int:
+        """Tell the length of the file."""
+
+
+class FileSystem(Protocol):
+    """One folder."""
+
+    def names(self) -> list[str]:
+        """List the files of the folder."""
+
+    def open(self, name: str) -> File:
+        """Open a file that exists."""
+
+    def create(self, name: str) -> File:
+        """Create an empty file, in place of one that has the name."""
+
+    def preallocate(self, name: str, size: int) -> None:
+        """Create a file of `size` zero bytes that are really on the disk, and sync it."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file."""
+
+    def unlink(self, name: str) -> None:
+        """Remove a file's name."""
+
+    def sync_folder(self) -> None:
+        """Return when all names made, changed and removed so far are on stable storage."""
+
+    def free_bytes(self) -> int:
+        """Tell how much room is left."""
+
+    def boot_id(self) -> str:
+        """Name this run of the machine: data that was only in the page cache does not outlive it."""
+
+    def close(self) -> None:
+        """Let go of the folder."""
+
+
+class FileCache:
+    """Keeps at most `limit` files open; a log of a terabyte has tens of thousands. Safe to use from any thread."""
+
+    def __init__(self, fs: FileSystem, limit: int) -> None:
+        self._fs = fs
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, File] = OrderedDict()
+
+    def get(self, name: str) -> File:
+        """Return the open file of that name."""
+        with self._lock:
+            if name not in self._open:
+                self._open[name] = self._fs.open(name)
+                if len(self._open) > self._limit:
+                    self._open.popitem(last=False)
+            self._open.move_to_end(name)
+            return self._open[name]
+
+    def forget(self, name: str) -> None:
+        """Drop a file that was renamed or unlinked."""
+        with self._lock:
+            self._open.pop(name, None)

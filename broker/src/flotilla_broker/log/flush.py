@@ -1,0 +1,49 @@
+"""A flush: what one turn writes and syncs. It runs in any thread and touches nothing that the log changes."""
+
+from dataclasses import dataclass, field
+
+from flotilla_broker.log.files import Buffer, File, FileSystem
+from flotilla_broker.log.segments import Segment
+
+
+@dataclass(slots=True)
+class Step:
+    """Frames for one segment, one after another."""
+
+    file: File
+    position: int
+    buffers: list[Buffer] = field(default_factory=list)
+    adopt: tuple[str, str] | None = None  # a spare, and the name that it gets before anything is written to it
+    made: bool = False  # the file is new in the folder
+
+
+@dataclass(slots=True)
+class Flush:
+    """Everything that was queued when it began."""
+
+    fs: FileSystem
+    sync: bool
+    steps: list[Step]
+    last_lsn: int
+    marks: dict[int, tuple[int, int]]  # by group: last index, generation
+    states: dict[int, int]  # by group: the state index that is saved with it
+    sealed: list[Segment]  # segments that this flush ends
+
+    def run(self) -> None:
+        """Write and sync, segment by segment: a segment is whole before the next one's checkpoint exists."""
+        for step in self.steps:
+            if step.adopt is not None:
+                self.fs.rename(*step.adopt)
+            if self.sync and (step.made or step.adopt is not None):
+                self.fs.sync_folder()
+            step.file.write(step.position, step.buffers)
+            if self.sync:
+                step.file.sync()
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """What a flush made durable."""
+
+    lsn: int  # every frame up to here
+    indexes: dict[int, int]  # by group: every entry up to here

@@ -1,0 +1,196 @@
+"""A group: the entries and the small state of one replica of a partition.
+
+The rules of a log live here, once, for normal operation and for recovery alike: indexes are dense, terms do not
+go back, truncation removes a tail, trimming removes a head and keeps (index, term) of the entry before it.
+
+`state` is the caller's own summary of the entries up to `state_index` (what producers sent last, for example);
+it is saved with each checkpoint. After a restart the caller takes `state` and reads the entries behind it. So an
+entry stays readable until it is below the first index *and* below the state that is known to be on disk
+(`keep_from`).
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+
+from flotilla_broker.log.errors import EntryMissing, GroupQuarantined, LogMisuse
+from flotilla_broker.log.index import Freed, MemoryRows, Row, Run, cut_head, cut_tail
+from flotilla_broker.log.records import GroupRecord
+
+_FIRST_INDEX = attrgetter("first_index")
+
+
+class Group:
+    """One replica's log and small state."""
+
+    def __init__(self, record: GroupRecord) -> None:
+        self.number = record.number
+        self.meta = record.meta
+        self.term = record.term
+        self.vote = record.vote
+        self.first_index = record.first_index
+        self.anchor_term = record.anchor_term
+        self.first_offset = record.first_offset
+        self.last_index = record.last_index
+        self.last_term = record.last_term
+        self.next_offset = record.next_offset
+        self.state = record.state
+        self.state_index = record.state_index
+        self.quarantined = record.quarantined
+        self.runs: list[Run] = []
+        self.durable_index = self.last_index
+        self.generation = 0  # counts truncations: a flush that began before one says nothing about what came after
+        self.saved_state_index = record.state_index  # of the newest checkpoint that is on disk
+        self.take_state: Callable[[], tuple[int, bytes]] | None = None
+
+    def for_checkpoint(self) -> GroupRecord:
+        """Return everything but the entries, with the newest state that the caller can give."""
+        self.refresh_state()
+        return GroupRecord(
+            number=self.number,
+            meta=self.meta,
+            term=self.term,
+            vote=self.vote,
+            first_index=self.first_index,
+            anchor_term=self.anchor_term,
+            first_offset=self.first_offset,
+            last_index=self.last_index,
+            last_term=self.last_term,
+            next_offset=self.next_offset,
+            state_index=self.state_index,
+            state=self.state,
+            quarantined=self.quarantined,
+        )
+
+    def refresh_state(self) -> None:
+        """Ask the caller for its state, unless it never said how."""
+        if self.take_state is not None and not self.quarantined:
+            self.state_index, self.state = self.take_state()
+
+    @property
+    def keep_from(self) -> int:
+        """The first entry that has to stay readable."""
+        return min(self.first_index, self.saved_state_index + 1)
+
+    def check_usable(self) -> None:
+        """Raise if the group is quarantined."""
+        if self.quarantined:
+            raise GroupQuarantined(self.number, self.quarantined)
+
+    # -- changes ------------------------------------------------------------------------------------------
+
+    def check_append(self, index: int, term: int, next_offset: int) -> None:
+        """Raise unless the entry is the next one."""
+        if index != self.last_index + 1:
+            raise LogMisuse(f"group {self.number}: entry {index} cannot follow {self.last_index}")
+        if term < self.last_term:
+            raise LogMisuse(f"group {self.number}: entry {index} of term {term} cannot follow term {self.last_term}")
+        if next_offset < self.next_offset:
+            raise LogMisuse(f"group {self.number}: offset {next_offset} of entry {index} is below {self.next_offset}")
+
+    def append(
+        self,
+        segment: int,
+        index: int,
+        term: int,
+        position: int,
+        size: int,
+        lsn: int,
+        next_offset: int,
+        time_ms: int,
+    ) -> Run | None:
+        """Take in an entry that was checked; return its run if it starts a new one."""
+        run = self.runs[-1] if self.runs else None
+        started = run is None or run.segment != segment or run.term != term
+        if run is None or started:
+            run = Run(segment, index, term, lsn, MemoryRows())
+            self.runs.append(run)
+        run.add(position, size, lsn, next_offset, time_ms)
+        self.last_index, self.last_term, self.next_offset = index, term, next_offset
+        return run if started else None
+
+    def check_truncate(self, index: int) -> None:
+        """Raise unless entries from `index` on may be removed."""
+        if not self.first_index <= index <= self.last_index:
+            raise LogMisuse(f"group {self.number}: cannot truncate from {index}, it holds {self._held()}")
+        if index <= self.state_index:
+            raise LogMisuse(f"group {self.number}: cannot truncate from {index}, the state covers {self.state_index}")
+
+    def truncate(self, index: int, term: int, next_offset: int) -> Freed:
+        """Remove the entries from `index` on; the one before has this term and next offset."""
+        self.last_index, self.last_term, self.next_offset = index - 1, term, next_offset
+        self.generation += 1
+        self.durable_index = min(self.durable_index, index - 1)
+        return cut_tail(self.runs, index)
+
+    def check_trim(self, index: int) -> None:
+        """Raise unless entries before `index` may be removed."""
+        if not self.first_index <= index <= self.last_index + 1:
+            raise LogMisuse(f"group {self.number}: cannot trim to {index}, it holds {self._held()}")
+
+    def trim(self, index: int, term: int, next_offset: int) -> Freed:
+        """Remove the entries before `index`; the last of them has this term and next offset."""
+        self.first_index, self.anchor_term, self.first_offset = index, term, next_offset
+        return self.release()
+
+    def release(self) -> Freed:
+        """Let go of entries that nobody needs any more."""
+        return cut_head(self.runs, self.keep_from)
+
+    def drop(self) -> Freed:
+        """Let go of everything."""
+        return cut_tail(self.runs, 0)
+
+    # -- recovery -----------------------------------------------------------------------------------------
+
+    def overlay(self, run: Run) -> None:
+        """Lay a run over the older ones: what was appended later replaced everything from there on."""
+        cut_tail(self.runs, run.first_index)
+        self.runs.append(run)
+
+    def missing_entry(self) -> int | None:
+        """Return the first entry that should be there and is not."""
+        expected = self.keep_from
+        for run in self.runs:
+            if run.first_index != expected:
+                break
+            expected = run.next_index
+        return expected if expected <= self.last_index else None
+
+    # -- look-ups -----------------------------------------------------------------------------------------
+
+    def run_of(self, index: int) -> Run:
+        """Find the run that holds an entry."""
+        at = bisect_right(self.runs, index, key=_FIRST_INDEX) - 1
+        if at < 0 or index >= self.runs[at].next_index:
+            raise EntryMissing(f"group {self.number} does not hold entry {index}, it holds {self._held()}")
+        return self.runs[at]
+
+    def runs_from(self, index: int) -> Iterator[Run]:
+        """Yield the run that holds `index`, and those behind it."""
+        at = max(0, bisect_right(self.runs, index, key=_FIRST_INDEX) - 1)
+        yield from self.runs[at:]
+
+    def term_of(self, index: int) -> int:
+        """Tell the term of an entry, or of the one before the first."""
+        return self.anchor_term if index == self.first_index - 1 else self.run_of(index).term
+
+    def end_before(self, index: int) -> tuple[int, int]:
+        """Tell the term and the next offset of the entry before `index`, which may be the anchor."""
+        if index == self.first_index:
+            return self.anchor_term, self.first_offset
+        run = self.run_of(index - 1)
+        return run.term, run.at(index - 1).next_offset
+
+    def first_above(self, key: Callable[[Row], int], value: int) -> int:
+        """Find the first index whose (never decreasing) key is above `value`; behind the last if there is none."""
+        visible = [run for run in self.runs if run.next_index > self.first_index]
+        at = bisect_right(visible, value, key=lambda run: key(run.at(run.next_index - 1)))
+        if at == len(visible):
+            return self.last_index + 1
+        return max(self.first_index, visible[at].bisect(key, value))
+
+    def _held(self) -> str:
+        if self.last_index < self.first_index:
+            return f"nothing (the next entry is {self.last_index + 1})"
+        return f"{self.first_index} to {self.last_index}"

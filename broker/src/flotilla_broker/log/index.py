@@ -1,0 +1,244 @@
+"""Where entries lie: runs of rows.
+
+A row tells of one entry in 32 bytes: its position and payload size, its lsn, the offset behind its last
+record, and its append time. A run is a stretch of a group's entries in one segment: consecutive indexes, one
+term, ascending lsn. Rows of the segment being written are in memory; when a segment is sealed they go to a file
+beside it, in the same layout, and are read from there. So memory holds one small object per run, not per entry.
+
+Runs of a group never interleave by lsn: a segment holds a stretch of lsns, its index lists only what was alive
+when it was sealed, and the cleaner keeps runs of different segments apart. That lets recovery lay whole runs
+over one another by lsn (`Group.overlay`) instead of comparing entries.
+"""
+
+import struct
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+from isal.isal_zlib import crc32
+
+from flotilla_broker.log.files import FileCache
+from flotilla_broker.log.frames import frame_bytes
+
+if sys.byteorder != "little":  # pragma: no cover
+    raise ImportError("the log keeps its index in the memory layout of little-endian machines")
+
+_COLUMNS = 4  # position and size, lsn, next offset, time
+ROW_BYTES = 8 * _COLUMNS
+_SIZE_SHIFT = 32
+_POSITION_MASK = (1 << _SIZE_SHIFT) - 1
+
+_PREFIX = struct.Struct("<4sIII")  # magic, directory bytes, directory crc, reserved
+_MAGIC = b"FLX1"
+
+
+class Row(NamedTuple):
+    """One entry's place."""
+
+    position: int
+    size: int
+    lsn: int
+    next_offset: int
+    time_ms: int
+
+
+class Rows(Protocol):
+    """A table of rows."""
+
+    def get(self, start: int, count: int) -> "array[int]":
+        """Return `count` rows from `start` on, four numbers each."""
+
+
+class MemoryRows:
+    """Rows of the segment that is being written."""
+
+    __slots__ = ("table",)
+
+    def __init__(self) -> None:
+        self.table = array("q")
+
+    def get(self, start: int, count: int) -> "array[int]":
+        """Return a copy of some rows."""
+        return self.table[start * _COLUMNS : (start + count) * _COLUMNS]
+
+    def cut(self, count: int) -> None:
+        """Keep the first `count` rows."""
+        del self.table[count * _COLUMNS :]
+
+
+class FileRows:
+    """Rows in the index file of a sealed segment."""
+
+    __slots__ = ("_files", "_name", "_origin")
+
+    def __init__(self, files: FileCache, name: str, origin: int) -> None:
+        self._files = files
+        self._name = name
+        self._origin = origin
+
+    def get(self, start: int, count: int) -> "array[int]":
+        """Read some rows."""
+        table = array("q")
+        table.frombytes(self._files.get(self._name).read(self._origin + start * ROW_BYTES, count * ROW_BYTES))
+        return table
+
+
+class Run:
+    """A stretch of a group's entries in one segment."""
+
+    __slots__ = ("count", "first_index", "live_bytes", "lsn", "row", "rows", "segment", "term")
+
+    def __init__(self, segment: int, first_index: int, term: int, lsn: int, rows: Rows) -> None:
+        self.segment = segment
+        self.first_index = first_index
+        self.term = term
+        self.lsn = lsn  # of the first entry that the run ever had: orders runs of one group
+        self.rows = rows
+        self.row = 0  # the row of the first entry
+        self.count = 0
+        self.live_bytes = 0
+
+    @property
+    def next_index(self) -> int:
+        """The index behind the last entry."""
+        return self.first_index + self.count
+
+    def slice(self, index: int, count: int) -> "list[Row]":
+        """Return the rows of `count` entries from `index` on."""
+        table = self.rows.get(self.row + index - self.first_index, count)
+        places = table[0::_COLUMNS]
+        return [
+            Row(place & _POSITION_MASK, place >> _SIZE_SHIFT, lsn, next_offset, time_ms)
+            for place, lsn, next_offset, time_ms in zip(
+                places, table[1::_COLUMNS], table[2::_COLUMNS], table[3::_COLUMNS], strict=True
+            )
+        ]
+
+    def at(self, index: int) -> Row:
+        """Return the row of one entry."""
+        return self.slice(index, 1)[0]
+
+    def bisect(self, key: Callable[[Row], int], value: int) -> int:
+        """Find the first index whose key is above `value`; `next_index` if there is none."""
+        indexes = range(self.first_index, self.next_index)
+        return self.first_index + bisect_right(indexes, value, key=lambda index: key(self.at(index)))
+
+    def add(self, position: int, size: int, lsn: int, next_offset: int, time_ms: int) -> None:
+        """Append a row; only while the segment is being written."""
+        self.rows.table.extend((position | size << _SIZE_SHIFT, lsn, next_offset, time_ms))  # type: ignore[attr-defined]
+        self.count += 1
+        self.live_bytes += frame_bytes(size)
+
+    def bytes_of(self, index: int, count: int) -> int:
+        """Tell what some entries take on disk."""
+        if count == self.count:
+            return self.live_bytes
+        return sum(frame_bytes(row.size) for row in self.slice(index, count))
+
+    def drop_tail(self, index: int) -> int:
+        """Remove the entries from `index` on; return the bytes that died."""
+        freed = self.bytes_of(index, self.next_index - index)
+        self.count = index - self.first_index
+        self.live_bytes -= freed
+        if isinstance(self.rows, MemoryRows):
+            self.rows.cut(self.row + self.count)  # the next entry's row goes right behind
+        return freed
+
+    def drop_head(self, index: int) -> int:
+        """Remove the entries before `index`; return the bytes that died."""
+        removed = index - self.first_index
+        freed = self.bytes_of(self.first_index, removed)
+        self.first_index, self.row = index, self.row + removed
+        self.count -= removed
+        self.live_bytes -= freed
+        return freed
+
+    def move(self, segment: int, rows: Rows, first_index: int, row: int) -> None:
+        """Point to a copy of the run, which began at `first_index` when it was made and may have shrunk since."""
+        self.segment, self.rows, self.row = segment, rows, row + self.first_index - first_index
+
+
+Freed = dict[int, int]  # bytes that died, by segment
+
+
+def cut_tail(runs: list[Run], index: int) -> Freed:
+    """Remove the entries from `index` on from a group's runs."""
+    freed: Freed = {}
+    while runs and runs[-1].next_index > index:
+        run = runs[-1]
+        freed[run.segment] = freed.get(run.segment, 0) + run.drop_tail(max(index, run.first_index))
+        if run.count == 0:
+            runs.pop()
+    return freed
+
+
+def cut_head(runs: list[Run], index: int) -> Freed:
+    """Remove the entries before `index` from a group's runs."""
+    freed: Freed = {}
+    gone = 0
+    while gone < len(runs) and runs[gone].first_index < index:
+        run = runs[gone]
+        freed[run.segment] = freed.get(run.segment, 0) + run.drop_head(min(index, run.next_index))
+        if run.count > 0:
+            break
+        gone += 1
+    del runs[:gone]
+    return freed
+
+
+class RunRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A run as the index file lists it."""
+
+    group: int
+    first_index: int
+    count: int
+    term: int
+    lsn: int
+    live_bytes: int
+    row: int
+
+
+def run_record(group: int, run: Run) -> RunRecord:
+    """Describe a run for an index file; where its rows go is filled in when the file is built."""
+    return RunRecord(group, run.first_index, run.count, run.term, run.lsn, run.live_bytes, 0)
+
+
+class Directory(msgspec.Struct, frozen=True, array_like=True):
+    """What the index file opens with."""
+
+    segment: int
+    end: int
+    runs: list[RunRecord]
+
+
+def build(segment: int, end: int, runs: Sequence[tuple[RunRecord, "array[int]"]]) -> list[bytes]:
+    """Build an index file from runs and their rows; `row` of the records is filled in here."""
+    records, row = [], 0
+    for record, _ in runs:
+        records.append(msgspec.structs.replace(record, row=row))
+        row += record.count
+    directory = msgspec.msgpack.encode(Directory(segment, end, records))
+    prefix = _PREFIX.pack(_MAGIC, len(directory), crc32(directory), 0)
+    return [prefix, directory, *(table.tobytes() for _, table in runs)]
+
+
+def load(files: FileCache, name: str, segment: int) -> tuple[Directory, Rows] | None:
+    """Read an index file, or return None if it is not a whole index of that segment."""
+    try:
+        file = files.get(name)
+    except FileNotFoundError:
+        return None
+    prefix = file.read(0, _PREFIX.size)
+    if len(prefix) < _PREFIX.size:
+        return None
+    magic, size, crc, _ = _PREFIX.unpack(prefix)
+    packed = file.read(_PREFIX.size, min(size, file.size()))
+    if magic != _MAGIC or crc32(packed) != crc:
+        return None
+    directory = msgspec.msgpack.decode(packed, type=Directory)
+    origin = _PREFIX.size + size
+    whole = file.size() >= origin + ROW_BYTES * sum(run.count for run in directory.runs)
+    return (directory, FileRows(files, name, origin)) if whole and directory.segment == segment else None

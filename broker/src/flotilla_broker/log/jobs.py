@@ -1,0 +1,109 @@
+"""Work in the background: everything on disk that no append waits for.
+
+A job is made by the log, `run` in any thread (it touches files only), and then `finish`ed by the log's own
+thread. A full disk stops none of them for good: the log tries again when there is room.
+"""
+
+import errno
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from flotilla_broker.log import index
+from flotilla_broker.log.files import FileSystem
+from flotilla_broker.log.index import RunRecord
+from flotilla_broker.log.segments import TEMPORARY, index_name
+
+
+class Job(Protocol):
+    """One piece of work in the background."""
+
+    def run(self) -> None:
+        """Do what takes time."""
+
+    def finish(self) -> None:
+        """Tell the log; in the log's own thread."""
+
+
+@dataclass(slots=True)
+class Preallocate:
+    """Makes a spare segment."""
+
+    fs: FileSystem
+    name: str
+    size: int
+    done: Callable[[str | None], None]
+    made: bool = False
+
+    def run(self) -> None:
+        """Write zeros; the final name says that they are whole."""
+        temporary = self.name + TEMPORARY
+        try:
+            self.fs.preallocate(temporary, self.size)
+            self.fs.rename(temporary, self.name)
+            self.made = True
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            self.fs.unlink(temporary)
+
+    def finish(self) -> None:
+        """Hand the spare over."""
+        self.done(self.name if self.made else None)
+
+
+@dataclass(slots=True)
+class WriteIndex:
+    """Puts the rows of a sealed segment into a file."""
+
+    fs: FileSystem
+    segment: int
+    end: int
+    runs: list[tuple[RunRecord, "array[int]"]]
+    done: Callable[[bool], None]
+    made: bool = False
+
+    def run(self) -> None:
+        """Write the file."""
+        self.made = write_index(self.fs, self.segment, self.end, self.runs)
+
+    def finish(self) -> None:
+        """Let the log read rows from the file."""
+        self.done(self.made)
+
+
+def write_index(fs: FileSystem, segment: int, end: int, runs: list[tuple[RunRecord, "array[int]"]]) -> bool:
+    """Write an index file under a temporary name, sync and rename it. False: the disk is full."""
+    name = index_name(segment)
+    try:
+        file = fs.create(name + TEMPORARY)
+        file.write(0, index.build(segment, end, runs))
+        file.sync()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        fs.unlink(name + TEMPORARY)
+        return False
+    fs.rename(name + TEMPORARY, name)
+    return True
+
+
+@dataclass(slots=True)
+class Unlink:
+    """Removes files that nothing refers to any more."""
+
+    fs: FileSystem
+    names: list[str]
+    done: Callable[[], None]
+
+    def run(self) -> None:
+        """Remove what is there: an index may never have been written."""
+        present = set(self.fs.names())
+        for name in self.names:
+            if name in present:
+                self.fs.unlink(name)
+
+    def finish(self) -> None:
+        """Tell the log that there is more room."""
+        self.done()

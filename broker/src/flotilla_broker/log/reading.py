@@ -1,0 +1,95 @@
+"""Reading entries: a plan is made by the log's own thread, and may be carried out in any.
+
+Each frame is checked again on the way out, header and payload: what is read is what was written, or an error.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from flotilla_broker.log import frames
+from flotilla_broker.log.errors import EntryDamaged
+from flotilla_broker.log.files import Buffer, File
+
+_GAP_BYTES_MAX = 16 << 10  # frames closer than this are read with one call: the bytes between cost less than it
+_READ_BYTES_MAX = 4 << 20
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """An entry as it is read."""
+
+    index: int
+    term: int
+    next_offset: int  # behind its last record; the same as the entry before if it has none
+    time_ms: int
+    payload: Buffer
+
+
+class Place(NamedTuple):
+    """An entry that is still to be read."""
+
+    entry: Entry  # without its payload, unless that is still in memory
+    segment: int
+    file: File | None  # None: the payload is still in memory
+    position: int
+    size: int
+    lsn: int
+
+    @property
+    def end(self) -> int:
+        """Where the frame ends."""
+        return self.position + frames.frame_bytes(self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """Some consecutive entries of a group."""
+
+    group: int
+    salt: int
+    places: list[Place]
+
+    def run(self) -> list[Entry]:
+        """Read them all; raises EntryDamaged."""
+        entries: list[Entry] = []
+        for stretch in _stretches(self.places):
+            file, start = stretch[0].file, stretch[0].position
+            if file is None:
+                entries.append(stretch[0].entry)
+                continue
+            buffer = file.read(start, stretch[-1].end - start)
+            entries += [
+                msgspec.structs.replace(place.entry, payload=self._payload(place, buffer, start)) for place in stretch
+            ]
+        return entries
+
+    def _payload(self, place: Place, buffer: bytes, start: int) -> memoryview:
+        frame = frames.parse(buffer, place.position - start, place.segment, self.salt)
+        if (
+            frame is None
+            or (frame.group, frame.index, frame.lsn) != (self.group, place.entry.index, place.lsn)
+            or not frames.payload_is_intact(frame, buffer)
+        ):
+            raise EntryDamaged(self.group, place.entry.index, f"segment {place.segment} at {place.position}")
+        return frames.payload_of(frame, buffer)
+
+
+def _stretches(places: list[Place]) -> Iterator[list[Place]]:
+    """Group places that one call reads."""
+    stretch: list[Place] = []
+    for place in places:
+        joins = (
+            stretch
+            and place.file is not None
+            and place.file is stretch[-1].file
+            and 0 <= place.position - stretch[-1].end <= _GAP_BYTES_MAX
+            and place.end - stretch[0].position <= _READ_BYTES_MAX
+        )
+        if stretch and not joins:
+            yield stretch
+            stretch = []
+        stretch.append(place)
+    if stretch:
+        yield stretch

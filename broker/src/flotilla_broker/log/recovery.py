@@ -1,0 +1,310 @@
+"""Opening a folder: from files to groups.
+
+1. The newest segments are scanned, back to one that opens with a whole checkpoint: at most two, as a rule.
+2. `frames.judge` decides which frames behind that checkpoint count, and what is damaged.
+3. The checkpoint lists the older segments; their index files tell which entries lie in them. Runs are laid over
+   one another by lsn, never by position.
+4. The frames behind the checkpoint are applied by the same rules as when they were written.
+5. Each group must then hold every entry between its ends, or it is quarantined.
+
+Nothing is written here. The log then cuts off what was torn, starts a new segment with a new checkpoint, and only
+when that is on disk removes files that nothing refers to.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from flotilla_broker.log import frames, index
+from flotilla_broker.log.errors import LogError, StoreUnreadable
+from flotilla_broker.log.files import FileCache
+from flotilla_broker.log.frames import ALL_GROUPS, Frame, Kind, Scan, Verdict
+from flotilla_broker.log.group import Group
+from flotilla_broker.log.index import MemoryRows, Run
+from flotilla_broker.log.records import (
+    CheckpointHead,
+    GroupRecord,
+    SegmentRecord,
+    decode_cleaned,
+    decode_group,
+    decode_head,
+)
+from flotilla_broker.log.segments import Folder, Segment, index_name
+
+_IGNORED = (Kind.CHECKPOINT_BEGIN, Kind.CHECKPOINT_GROUP, Kind.CHECKPOINT_END, Kind.CLEANED, Kind.MARK)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What a folder holds."""
+
+    groups: dict[int, Group] = field(default_factory=dict)
+    segments: dict[int, Segment] = field(default_factory=dict)
+    unindexed: dict[int, list[tuple[Group, Run]]] = field(default_factory=dict)  # runs in memory, by segment
+    next_group: int = 1
+    next_lsn: int = 1
+    next_segment: int = 1
+    spares: tuple[int, ...] = ()
+    fresh: bool = False  # the folder was empty
+    torn_frames: int = 0
+    damage: list[str] = field(default_factory=list)
+    torn: list[str] = field(default_factory=list)  # files of which nothing counts: to be removed first
+    cut: Segment | None = None  # to be cut to its end first: what is behind was never acknowledged
+    obsolete: list[str] = field(default_factory=list)  # files to remove once a new checkpoint is on disk
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The newest segments, from the last whole checkpoint on."""
+
+    scans: list[Scan]
+    buffers: dict[int, bytes]
+
+    def payload(self, frame: Frame) -> memoryview:
+        """Return the payload of a frame."""
+        return frames.payload_of(frame, self.buffers[frame.segment])
+
+
+def recover(files: FileCache, folder: Folder, salt: int) -> Recovered:
+    """Read a folder."""
+    tail = _read_tail(files, folder, salt)
+    head, records, end = _read_checkpoint(tail)
+    verdict = frames.judge(tail.scans, end.lsn + 1)
+    table = _segment_table(head, verdict, tail)
+    found = Recovered(next_group=head.next_group)
+    found.damage += [f"{_whose(group)}: {why}" for group, why in verdict.damage.items()]
+    found.groups = {record.number: Group(record) for record in records}
+    present = {*folder.logs, *folder.colds}
+    runs = [run for record in table.values() for run in _runs_of(files, record, salt, found, present)]
+    _lay_runs(found, records, runs)
+    _cut(found, tail, verdict, end)
+    _replay(found, tail, verdict)
+    _check_groups(found)
+    _count_live_bytes(found)
+    _find_obsolete(found, folder)
+    found.next_segment = max((*folder.logs, *folder.colds, *folder.indexes)) + 1
+    return found
+
+
+def _cut(found: Recovered, tail: Tail, verdict: Verdict, checkpoint_end: Frame) -> None:
+    """Decide what is removed from the newest segments before anything is written.
+
+    Sequence numbers stay dense only if what was cut is gone for good; the next recovery would otherwise take
+    the remains for synced frames that lack their predecessors. If anything is damaged, nothing is cut: what proves
+    the damage has to outlive a crash before the new checkpoint.
+    """
+    found_frames = [frame for scan in tail.scans for frame in (*scan.good, *scan.damaged)]
+    if verdict.damage:
+        found.next_lsn = max(frame.lsn for frame in found_frames) + 1
+        return
+    base, *incomplete = tail.scans
+    own = [frame for frame in verdict.kept if frame.segment == base.segment]
+    last = own[-1] if own else checkpoint_end
+    found.next_lsn = last.lsn + 1
+    found.torn_frames = sum(frame.lsn > last.lsn for frame in found_frames)
+    found.torn = [Segment(scan.segment, cold=False).name for scan in incomplete]
+    found.cut = Segment(base.segment, cold=False, end=last.end)
+
+
+def _whose(group: int) -> str:
+    return "all groups" if group == ALL_GROUPS else f"group {group}"
+
+
+def _read_tail(files: FileCache, folder: Folder, salt: int) -> Tail:
+    tail = Tail([], {})
+    for segment in reversed(folder.logs):
+        file = files.get(Segment(segment, cold=False).name)
+        buffer = file.read(0, file.size())
+        scan = frames.scan(buffer, segment, salt)
+        tail.scans.insert(0, scan)
+        tail.buffers[segment] = buffer
+        if scan.has_checkpoint:
+            return tail
+    raise StoreUnreadable(
+        "no segment opens with a whole checkpoint: the log is damaged, its replicas have to be rebuilt"
+    )
+
+
+def _read_checkpoint(tail: Tail) -> tuple[CheckpointHead, list[GroupRecord], Frame]:
+    good = tail.scans[0].good
+    at = next(at for at, frame in enumerate(good) if frame.kind == Kind.CHECKPOINT_END)
+    records = [decode_group(tail.payload(frame)) for frame in good[1:at]]
+    return decode_head(tail.payload(good[0])), records, good[at]
+
+
+def _segment_table(head: CheckpointHead, verdict: Verdict, tail: Tail) -> dict[int, SegmentRecord]:
+    """List the sealed segments, after what the cleaner did since the checkpoint."""
+    table = {record.id: record for record in head.segments}
+    for frame in verdict.kept:
+        if frame.kind == Kind.CLEANED:
+            cleaned = decode_cleaned(tail.payload(frame))
+            for segment in cleaned.removed:
+                table.pop(segment, None)
+            table.update({record.id: record for record in cleaned.added})
+    return table
+
+
+def _runs_of(
+    files: FileCache, record: SegmentRecord, salt: int, found: Recovered, present: set[int]
+) -> Iterator[tuple[Group, Run]]:
+    """Yield the runs of a sealed segment that belong to groups that are still there."""
+    segment = Segment(record.id, record.cold, record.end, file_bytes=record.end, settled=True)
+    if record.id not in present:
+        found.damage.append(f"segment {record.id} is missing")
+        return
+    found.segments[record.id] = segment
+    whole = files.get(segment.name).size() >= segment.end
+    loaded = index.load(files, segment.index_name, record.id) if whole else None
+    if loaded is None:
+        yield from _scanned_runs(files, segment, salt, found)
+        return
+    directory, rows = loaded
+    for listed in directory.runs:
+        group = found.groups.get(listed.group)
+        if group is not None:
+            run = Run(record.id, listed.first_index, listed.term, listed.lsn, rows)
+            run.row, run.count, run.live_bytes = listed.row, listed.count, listed.live_bytes
+            yield group, run
+
+
+def _scanned_runs(files: FileCache, segment: Segment, salt: int, found: Recovered) -> Iterator[tuple[Group, Run]]:
+    """Build the runs of a sealed segment that has no index from its frames."""
+    found.unindexed[segment.id] = []
+    shadows: dict[int, list[Run]] = {}
+    buffer = files.get(segment.name).read(0, segment.end)
+    for frame in frames.scan(buffer, segment.id, salt).good:
+        if frame.kind in (Kind.ENTRY, Kind.TRUNCATE) and frame.group in found.groups:
+            _apply_alone(shadows.setdefault(frame.group, []), frame, cold=segment.cold)
+    for number, runs in shadows.items():
+        for run in runs:
+            found.unindexed[segment.id].append((found.groups[number], run))
+            yield found.groups[number], run
+
+
+def _apply_alone(runs: list[Run], frame: Frame, *, cold: bool) -> None:
+    """Apply a frame to a group's runs in one segment, without knowing what other segments hold."""
+    if frame.kind == Kind.TRUNCATE or not cold:
+        index.cut_tail(runs, frame.index)
+    if frame.kind == Kind.TRUNCATE:
+        return
+    lsn = frame.flush if cold else frame.lsn  # the cleaner notes which run a frame came from
+    run = runs[-1] if runs else None
+    if run is None or run.term != frame.term or run.next_index != frame.index or (cold and run.lsn != lsn):
+        run = Run(frame.segment, frame.index, frame.term, lsn, MemoryRows())
+        runs.append(run)
+    run.add(frame.position, frame.size, frame.lsn, frame.next_offset, frame.time_ms)
+
+
+def _lay_runs(found: Recovered, records: Sequence[GroupRecord], runs: Sequence[tuple[Group, Run]]) -> None:
+    """Lay the runs over one another, up to where each group ended at the checkpoint."""
+    for group, run in sorted(runs, key=lambda item: item[1].lsn):
+        group.overlay(run)
+    for record in records:
+        index.cut_tail(found.groups[record.number].runs, record.last_index + 1)
+
+
+def _replay(found: Recovered, tail: Tail, verdict: Verdict) -> None:
+    """Apply the frames behind the checkpoint, in order."""
+    replay = Replay(found, tail, verdict.damage)
+    for frame in verdict.kept:
+        if Segment(frame.segment, cold=False).name in found.torn:
+            break
+        if frame.kind not in _IGNORED:
+            replay.apply(frame)
+        if frame.segment not in found.segments:
+            found.segments[frame.segment] = Segment(frame.segment, cold=False, settled=True)
+            found.unindexed.setdefault(frame.segment, [])
+        segment = found.segments[frame.segment]
+        segment.end = segment.file_bytes = frame.end
+    for number, why in verdict.damage.items():
+        for group in found.groups.values():
+            if number in (ALL_GROUPS, group.number):
+                group.quarantined = group.quarantined or why
+
+
+def _check_groups(found: Recovered) -> None:
+    """Every entry that the checkpoint and the frames behind it count must be there."""
+    for group in found.groups.values():
+        group.durable_index = group.last_index
+        group.release()
+        missing = group.missing_entry()
+        if missing is not None and not group.quarantined:
+            group.quarantined = f"entry {missing} is missing"
+            found.damage.append(f"group {group.number}: {group.quarantined}")
+
+
+class Replay:
+    """Applies frames to groups by the rules under which they were written."""
+
+    def __init__(self, found: Recovered, tail: Tail, damage: dict[int, str]) -> None:
+        self._found = found
+        self._tail = tail
+        self._damage = damage
+
+    def apply(self, frame: Frame) -> None:
+        """Apply one frame."""
+        if frame.kind == Kind.OPEN:
+            record = decode_group(self._tail.payload(frame))
+            self._found.groups[record.number] = Group(record)
+            self._found.next_group = max(self._found.next_group, record.number + 1)
+            return
+        group = self._found.groups.get(frame.group)
+        if group is None:
+            self._found.damage.append(f"group {frame.group}: frame {frame.lsn} belongs to no group")
+        elif frame.kind in (Kind.ENTRY, Kind.TRUNCATE, Kind.TRIM):
+            self._apply_entries(group, frame)
+        else:
+            self._apply_state(group, frame)
+
+    def _apply_entries(self, group: Group, frame: Frame) -> None:
+        if group.quarantined:
+            return
+        try:
+            if frame.kind == Kind.ENTRY:
+                group.check_append(frame.index, frame.term, frame.next_offset)
+                place = (frame.position, frame.size, frame.lsn, frame.next_offset, frame.time_ms)
+                run = group.append(frame.segment, frame.index, frame.term, *place)
+                if run is not None:
+                    self._found.unindexed.setdefault(frame.segment, []).append((group, run))
+            elif frame.kind == Kind.TRUNCATE:
+                group.truncate(frame.index, frame.term, frame.next_offset)
+            else:
+                group.trim(frame.index, frame.term, frame.next_offset)
+        except LogError as error:  # a frame before this one is gone
+            known = self._damage.get(group.number)
+            group.quarantined = known or str(error)
+            if known is None:
+                self._found.damage.append(f"group {group.number}: {error}")
+
+    def _apply_state(self, group: Group, frame: Frame) -> None:
+        payload = bytes(self._tail.payload(frame))
+        if frame.kind == Kind.TERM:
+            group.term, group.vote = frame.term, payload
+        elif frame.kind == Kind.STATE:
+            group.state_index = group.saved_state_index = frame.index
+            group.state = payload
+        elif frame.kind == Kind.META:
+            group.meta = payload
+        elif frame.kind == Kind.QUARANTINE:
+            group.quarantined = payload.decode()
+        elif frame.kind == Kind.REPLACE:
+            self._found.groups.pop(frame.index, None)
+            group.meta = payload
+        elif frame.kind == Kind.DROP:
+            del self._found.groups[group.number]
+
+
+def _count_live_bytes(found: Recovered) -> None:
+    for group in found.groups.values():
+        for run in group.runs:
+            found.segments[run.segment].live_bytes += run.live_bytes
+
+
+def _find_obsolete(found: Recovered, folder: Folder) -> None:
+    """List files that the log does not refer to: of segments that were cleaned, or never came to anything."""
+    every = [Segment(number, cold=False) for number in folder.logs] + [
+        Segment(number, cold=True) for number in folder.colds
+    ]
+    gone = [segment for segment in every if segment.id not in found.segments]
+    found.obsolete += [segment.name for segment in gone]
+    found.obsolete += [index_name(number) for number in folder.indexes if number not in found.segments]
+    found.obsolete += folder.leftovers

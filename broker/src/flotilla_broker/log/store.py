@@ -1,0 +1,441 @@
+"""The log of a broker: frames of many groups in one sequence of segments.
+
+It knows nothing of Raft or HTTP. It stores entries, terms, votes and small states for numbered groups, and says
+what is durable. All of it belongs to one thread, but for three things that may run in any: `Flush.run`,
+`Job.run` and `ReadPlan.run`. So the rules are plain code without locks, and a test can put any two steps in any
+order, or crash between them. `driver.py` is the thin shell that gives the log threads.
+
+How a write goes: `append` (and each other change) takes effect in memory at once and queues a frame.
+`begin_flush` hands out everything queued, `Flush.run` writes and syncs it, `end_flush` tells what is durable
+now. Meanwhile more is queued for the next flush. A payload must not be changed before its flush has ended.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from flotilla_broker.log.config import LogConfig
+from flotilla_broker.log.errors import (
+    DiskFull,
+    EntryDamaged,
+    EntryMissing,
+    GroupQuarantined,
+    GroupUnknown,
+    LogFailed,
+    LogMisuse,
+)
+from flotilla_broker.log.files import Buffer, FileCache, FileSystem
+from flotilla_broker.log.flush import Durable, Flush
+from flotilla_broker.log.frames import Kind, frame_bytes
+from flotilla_broker.log.group import Group
+from flotilla_broker.log.index import Row
+from flotilla_broker.log.jobs import Job
+from flotilla_broker.log.reading import Entry, Place, ReadPlan
+from flotilla_broker.log.records import CheckpointHead, Durability, GroupRecord, StoreRecord, encode
+from flotilla_broker.log.recovery import Recovered
+from flotilla_broker.log.space import Space, growth
+from flotilla_broker.log.storefile import write_store
+from flotilla_broker.log.upkeep import Upkeep
+from flotilla_broker.log.writer import Checkpoint, Writer
+
+_ROWS_PER_LOOK = 512
+
+
+class Log:
+    """A log that was opened (`opening.open_log`)."""
+
+    def __init__(
+        self, fs: FileSystem, files: FileCache, config: LogConfig, store: StoreRecord, found: Recovered
+    ) -> None:
+        self._fs = fs
+        self._files = files
+        self._config = config
+        self._store = store
+        self._groups = found.groups
+        self._next_group = found.next_group
+        self._touched: dict[int, Group] = {}
+        self._states: dict[int, int] = {}  # by group: state index of a checkpoint that is queued
+        self._flush: Flush | None = None
+        self._failed: BaseException | None = None
+        self.recovered_lsn = found.next_lsn - 1  # every frame up to here was found when the log was opened
+        self.durable_lsn = self.recovered_lsn
+        self.fresh = found.fresh  # made just now: nothing was ever promised by this folder
+        self.damage = tuple(found.damage)  # what opening found
+        self.torn_frames = found.torn_frames
+        self._upkeep = Upkeep(fs, files, config, store.salt, found, on_damage=self.quarantine_damaged)
+        self._writer = Writer(
+            fs,
+            salt=store.salt,
+            segment_bytes=config.segment_bytes,
+            next_lsn=found.next_lsn,
+            next_segment=found.next_segment,
+            take_spare=self._upkeep.take_spare,
+            on_segment=self._upkeep.add_segment,
+            take_checkpoint=self._checkpoint,
+        )
+        self._upkeep.attach(self._groups, self._writer)
+
+    # -- groups -------------------------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> Mapping[int, Group]:
+        """All groups, by number. They are to be looked at; changes go through the log."""
+        return self._groups
+
+    @property
+    def last_lsn(self) -> int:
+        """The newest frame. What it says is durable once `durable_lsn` has reached it."""
+        return self._writer.next_lsn - 1
+
+    def group(self, number: int) -> Group:
+        """Return a group to look at; raises GroupUnknown."""
+        try:
+            return self._groups[number]
+        except KeyError:
+            raise GroupUnknown(f"there is no group {number}") from None
+
+    def create_group(
+        self,
+        meta: bytes,
+        *,
+        term: int = 0,
+        vote: bytes = b"",
+        anchor_index: int = 0,
+        anchor_term: int = 0,
+        first_offset: int = 0,
+        state: bytes = b"",
+    ) -> int:
+        """Make a group and return its number.
+
+        A copy of another replica's log begins behind an anchor, the (index, term) before its first entry. It is
+        made as a group of its own and takes the old one's place at the end, in one step, with `replace_group`.
+        """
+        self._check_open()
+        number = self._next_group
+        record = GroupRecord(
+            number=number,
+            meta=meta,
+            term=term,
+            vote=vote,
+            first_index=anchor_index + 1,
+            anchor_term=anchor_term,
+            first_offset=first_offset,
+            last_index=anchor_index,
+            last_term=anchor_term,
+            next_offset=first_offset,
+            state_index=anchor_index,
+            state=state,
+        )
+        self._writer.put(Kind.OPEN, number, encode(record))
+        self._next_group += 1
+        self._groups[number] = Group(record)
+        return number
+
+    def set_meta(self, number: int, meta: bytes) -> int:
+        """Change what the caller notes about a group; return the lsn."""
+        group = self._usable(number)
+        self._put(group, Kind.META, meta)
+        group.meta = meta
+        return self.last_lsn
+
+    def replace_group(self, old: int, new: int, meta: bytes) -> int:
+        """Drop group `old` and give `new` its final meta, in one step; return the lsn."""
+        replaced, group = self.group(old), self._usable(new)
+        if old == new:
+            raise LogMisuse(f"group {old} cannot take its own place")
+        self._put(group, Kind.REPLACE, meta, index=old)
+        self._forget(replaced)
+        group.meta = meta
+        return self.last_lsn
+
+    def drop_group(self, number: int) -> int:
+        """Remove a group; its space is freed in the background. Return the lsn."""
+        group = self.group(number)
+        self._check_open()
+        self._put(group, Kind.DROP, b"")
+        self._forget(group)
+        return self.last_lsn
+
+    def _forget(self, group: Group) -> None:
+        del self._groups[group.number]
+        self._touched.pop(group.number, None)
+        self._upkeep.free(group.drop())
+
+    def quarantine(self, number: int, reason: str) -> int:
+        """Take a group out of service until it is dropped or replaced; return the lsn."""
+        group = self.group(number)
+        self._check_open()
+        self._put(group, Kind.QUARANTINE, reason.encode())
+        group.quarantined = reason
+        return self.last_lsn
+
+    def provide_state(self, number: int, take: Callable[[], tuple[int, bytes]]) -> None:
+        """Name the function that summarises entries; each checkpoint calls it for (index, state).
+
+        The index must be one that is never truncated. Entries are kept until a checkpoint has a state that covers
+        them, so trimming frees space only for groups that provide one.
+        """
+        self.group(number).take_state = take
+
+    # -- entries ------------------------------------------------------------------------------------------
+
+    def admit(self, size: int) -> None:
+        """Raise DiskFull unless an entry of `size` bytes can be taken without touching the reserve."""
+        space = self.space()
+        if not space.admits(frame_bytes(size)):
+            raise DiskFull(
+                f"no room for an entry of {size} bytes: only the reserve of {space.reserve} segments of "
+                f"{self._config.segment_bytes} bytes is left; free disk space, or shorten the retention"
+            )
+
+    def space(self) -> Space:
+        """Tell how much room there is."""
+        config, active = self._config, self._writer.active
+        return Space(
+            active_bytes=self._writer.room_bytes,
+            spares=len(self._upkeep.spares),
+            growth=growth(self._fs.free_bytes(), self.used_bytes, config.log_bytes_max, config.segment_bytes),
+            reserve=config.reserve_segments,
+            usable_bytes=config.segment_bytes - active.checkpoint_bytes,
+        )
+
+    @property
+    def used_bytes(self) -> int:
+        """What the log takes on disk."""
+        return self._upkeep.used_bytes
+
+    def append(self, number: int, index: int, term: int, payload: Buffer, next_offset: int, time_ms: int) -> int:
+        """Append an entry; `next_offset` is the offset behind its last record. Return the lsn."""
+        group = self._usable(number)
+        group.check_append(index, term, next_offset)
+        size = len(payload)
+        if size > self._config.entry_bytes_max:
+            raise LogMisuse(
+                f"group {number}: entry {index} has {size} bytes, {self._config.entry_bytes_max} is the limit"
+            )
+        writer = self._writer
+        position = writer.put(Kind.ENTRY, number, payload, index, term, next_offset, time_ms)
+        self._touched[number] = group
+        lsn = writer.next_lsn - 1
+        segment = writer.active
+        run = group.append(segment.id, index, term, position, size, lsn, next_offset, time_ms)
+        segment.live_bytes += segment.end - position
+        if run is not None:
+            self._upkeep.note_run(segment.id, group, run)
+        return lsn
+
+    def truncate(self, number: int, index: int) -> int:
+        """Remove the entries from `index` on; return the lsn."""
+        group = self._usable(number)
+        group.check_truncate(index)
+        end = group.end_before(index)
+        self._put(group, Kind.TRUNCATE, b"", index, *end)
+        self._upkeep.free(group.truncate(index, *end))
+        return self.last_lsn
+
+    def trim(self, number: int, index: int) -> int:
+        """Remove the entries before `index`, and remember the term of the last of them; return the lsn."""
+        group = self._usable(number)
+        group.check_trim(index)
+        anchor = group.end_before(index)
+        if group.saved_state_index + 1 < index:
+            self._save_state(group)
+        self._put(group, Kind.TRIM, b"", index, *anchor)
+        self._upkeep.free(group.trim(index, *anchor))
+        return self.last_lsn
+
+    def _save_state(self, group: Group) -> None:
+        """Save a state without a checkpoint: what is about to be trimmed should not wait for the next one."""
+        group.refresh_state()
+        self._put(group, Kind.STATE, group.state, group.state_index)
+        self._states[group.number] = group.state_index
+
+    def set_term(self, number: int, term: int, vote: bytes) -> int:
+        """Note the term, and who was voted for in it; return the lsn."""
+        group = self._usable(number)
+        if term < group.term:
+            raise LogMisuse(f"group {number}: term {term} cannot follow {group.term}")
+        self._put(group, Kind.TERM, vote, term=term)
+        group.term, group.vote = term, vote
+        return self.last_lsn
+
+    def mark(self) -> int:
+        """Queue a frame that says nothing.
+
+        The newest flush may be cut by recovery, as if a crash had torn it. A mark that follows it, once the log
+        is idle, proves that it was whole, and that what is missing from it was damaged.
+        """
+        self._check_open()
+        self._writer.put(Kind.MARK, 0, b"")
+        return self.last_lsn
+
+    def _put(
+        self, group: Group, kind: Kind, payload: bytes, index: int = 0, term: int = 0, next_offset: int = 0
+    ) -> None:
+        self._writer.put(kind, group.number, payload, index, term, next_offset)
+        self._touched[group.number] = group
+
+    def _usable(self, number: int) -> Group:
+        self._check_open()
+        group = self._groups.get(number)
+        if group is None:
+            raise GroupUnknown(f"there is no group {number}")
+        if group.quarantined:
+            raise GroupQuarantined(number, group.quarantined)
+        return group
+
+    def _check_open(self) -> None:
+        if self._failed is not None:
+            raise LogFailed(f"the log accepts nothing more: {self._failed}") from self._failed
+
+    # -- reading ------------------------------------------------------------------------------------------
+
+    def read(self, number: int, index: int, *, bytes_max: int, count_max: int = 1 << 20) -> list[Entry]:
+        """Read entries from `index` on: at least one, then as many as fit into both limits.
+
+        Damage found on the way quarantines the group.
+        """
+        try:
+            return self.plan_read(number, index, bytes_max=bytes_max, count_max=count_max).run()
+        except EntryDamaged as error:
+            self.quarantine(number, str(error))
+            raise
+
+    def plan_read(self, number: int, index: int, *, bytes_max: int, count_max: int = 1 << 20) -> ReadPlan:
+        """Plan to read entries; `run` it in any thread. Who gets EntryDamaged from it should `quarantine`."""
+        group = self.group(number)
+        group.check_usable()
+        if not group.keep_from <= index <= group.last_index:
+            raise EntryMissing(f"group {number} holds {group.keep_from} to {group.last_index}, not {index}")
+        places: list[Place] = []
+        for place in self._places(group, index):
+            bytes_max -= place.size
+            if places and (bytes_max < 0 or len(places) == count_max):
+                break
+            places.append(place)
+        return ReadPlan(number, self._store.salt, places)
+
+    def _places(self, group: Group, index: int) -> Iterator[Place]:
+        for run in group.runs_from(index):
+            start = max(index, run.first_index)
+            for at in range(start, run.next_index, _ROWS_PER_LOOK):
+                rows = run.slice(at, min(_ROWS_PER_LOOK, run.next_index - at))
+                for ahead, row in enumerate(rows):
+                    yield self._place(run.segment, at + ahead, run.term, row)
+
+    def _place(self, segment: int, index: int, term: int, row: Row) -> Place:
+        payload = self._writer.payload(row.lsn)
+        file = None if payload is not None else self._files.get(self._upkeep.segment(segment).name)
+        entry = Entry(index, term, row.next_offset, row.time_ms, b"" if payload is None else payload)
+        return Place(entry, segment, file, row.position, row.size, row.lsn)
+
+    def term_of(self, number: int, index: int) -> int:
+        """Tell the term of an entry, or of the one before the first."""
+        return self.group(number).term_of(index)
+
+    def find_offset(self, number: int, offset: int) -> int:
+        """Find the entry that holds a record offset; behind the last entry if the offset is yet to come."""
+        return self.group(number).first_above(lambda row: row.next_offset, offset)
+
+    def find_time(self, number: int, time_ms: int) -> int:
+        """Find the first entry that was appended at `time_ms` or later; behind the last if there is none."""
+        return self.group(number).first_above(lambda row: row.time_ms, time_ms - 1)
+
+    # -- flushes ------------------------------------------------------------------------------------------
+
+    def begin_flush(self, *, sync: bool | None = None) -> Flush | None:
+        """Take everything that is queued; None if nothing is, or if a flush is under way."""
+        self._check_open()
+        if self._flush is not None or not self._writer.has_queued:
+            return None
+        last_lsn = self.last_lsn
+        steps, sealed = self._writer.begin()
+        marks = {number: (group.last_index, group.generation) for number, group in self._touched.items()}
+        wanted = self._config.durability == Durability.FSYNC if sync is None else sync
+        self._flush = Flush(self._fs, wanted, steps, last_lsn, marks, self._states, sealed)
+        self._touched, self._states = {}, {}
+        return self._flush
+
+    def end_flush(self, flush: Flush) -> Durable:
+        """Take note that a flush has run, and tell what is durable now."""
+        self._flush = None
+        self.durable_lsn = flush.last_lsn
+        self._writer.flushing = {}
+        indexes = {}
+        for number, (last_index, generation) in flush.marks.items():
+            group = self._groups.get(number)
+            if group is not None and group.generation == generation:
+                group.durable_index = indexes[number] = last_index
+        self._note_states(flush.states)
+        self._upkeep.note_flush(flush)
+        return Durable(flush.last_lsn, indexes)
+
+    def _note_states(self, states: dict[int, int]) -> None:
+        for number, state_index in states.items():
+            group = self._groups.get(number)
+            if group is not None:
+                group.saved_state_index = state_index
+                self._upkeep.free(group.release())
+
+    def fail(self, error: BaseException) -> None:
+        """Note that a flush or a job failed: what is on disk is unknown, so nothing is tried again."""
+        self._failed = self._failed or error
+
+    def flush(self, *, sync: bool | None = None) -> Durable | None:
+        """Flush right here, for callers that have no other work."""
+        flush = self.begin_flush(sync=sync)
+        if flush is None:
+            return None
+        try:
+            flush.run()
+        except OSError as error:
+            self.fail(error)
+            raise LogFailed(f"the log could not be written: {error}") from error
+        return self.end_flush(flush)
+
+    # -- background ---------------------------------------------------------------------------------------
+
+    def next_job(self) -> Job | None:
+        """Return work for the background, one job at a time; None if there is none."""
+        self._check_open()
+        return self._upkeep.next_job(self.space())
+
+    def end_job(self, job: Job) -> None:
+        """Take note that a job has run."""
+        self._upkeep.end_job(job)
+
+    def quarantine_damaged(self, error: EntryDamaged) -> None:
+        """Quarantine the group of an entry that turned out to be damaged, if it is still in service."""
+        group = self._groups.get(error.group)
+        if group is not None and not group.quarantined:
+            self.quarantine(error.group, str(error))
+
+    # -- checkpoints --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the first segment of this run, with a checkpoint of what was found, and sync it."""
+        self._writer.roll()
+        self.flush(sync=True)
+
+    def close(self) -> None:
+        """Write and sync everything, and let go of the folder. The log cannot be used any more."""
+        self.flush(sync=True)
+        self.mark()
+        self.flush(sync=True)
+        if self._config.durability == Durability.OS:
+            self._upkeep.sync_segments()
+        write_store(self._fs, msgspec.structs.replace(self._store, clean=True))
+        self.fail(RuntimeError("it was closed"))
+        self._fs.close()
+
+    def _checkpoint(self) -> Checkpoint:
+        records = [group.for_checkpoint() for group in self._groups.values()]
+        self._states.update({record.number: record.state_index for record in records})
+        yield (
+            Kind.CHECKPOINT_BEGIN,
+            0,
+            encode(CheckpointHead(self._next_group, self._upkeep.sealed_segments())),
+        )
+        for record in records:
+            yield Kind.CHECKPOINT_GROUP, record.number, encode(record)
+        yield Kind.CHECKPOINT_END, 0, b""

@@ -1,0 +1,245 @@
+"""What the log does beside writing: spare segments, index files, cleaning, removing.
+
+It decides which job comes next, and takes the results in; the jobs themselves touch files only.
+"""
+
+from collections.abc import Callable, Mapping
+
+from flotilla_broker.log import index
+from flotilla_broker.log.cleaner import Clean, choose, plan_piece
+from flotilla_broker.log.config import LogConfig
+from flotilla_broker.log.errors import EntryDamaged
+from flotilla_broker.log.files import FileCache, FileSystem
+from flotilla_broker.log.flush import Flush
+from flotilla_broker.log.frames import Kind
+from flotilla_broker.log.group import Group
+from flotilla_broker.log.index import Freed, Run, RunRecord, run_record
+from flotilla_broker.log.jobs import Job, Preallocate, Unlink, WriteIndex
+from flotilla_broker.log.records import Cleaned, SegmentRecord, encode
+from flotilla_broker.log.recovery import Recovered
+from flotilla_broker.log.segments import Segment, spare_name
+from flotilla_broker.log.space import Space
+from flotilla_broker.log.writer import Writer
+
+_SPARES_OF_THE_WRITER = 1  # the cleaner leaves this many
+_URGENT_LIVE_PART_MAX = 0.9  # short of space, the cleaner works harder for each byte
+
+
+class Upkeep:
+    """Keeps the folder in order."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: FileCache,
+        config: LogConfig,
+        salt: int,
+        found: Recovered,
+        *,
+        on_damage: Callable[[EntryDamaged], None],
+    ) -> None:
+        self._fs = fs
+        self._files = files
+        self._config = config
+        self._salt = salt
+        self._on_damage = on_damage
+        self._segments = found.segments
+        self._runs = found.unindexed  # runs whose rows are in memory, by segment
+        self._to_index = [found.segments[number] for number in found.unindexed]
+        self._index_plan: tuple[int, Segment, WriteIndex] | None = None  # to be run once that lsn is durable
+        self._durable_lsn = found.next_lsn - 1
+        self._to_unlink = list(found.obsolete)
+        self._retired: list[tuple[int, list[Segment]]] = []  # removable once that lsn is durable
+        self._next_spare = max(found.spares, default=0) + 1
+        self._starved_growth = -1  # how many segments seemed possible when making one failed
+        self._index_failed = False  # for lack of room
+        self._job: Job | None = None
+        self._groups: Mapping[int, Group] = {}
+        self._writer: Writer
+        self.spares = [spare_name(number) for number in found.spares]
+
+    def attach(self, groups: Mapping[int, Group], writer: Writer) -> None:
+        """Get to know the rest of the log."""
+        self._groups = groups
+        self._writer = writer
+
+    # -- what the log tells -------------------------------------------------------------------------------
+
+    def take_spare(self) -> str | None:
+        """Give a spare away, the reserve included: what was admitted has to be written."""
+        return self.spares.pop(0) if self.spares else None
+
+    def add_segment(self, segment: Segment) -> None:
+        """Take note of a new segment."""
+        self._segments[segment.id] = segment
+        self._runs[segment.id] = []
+
+    def note_run(self, segment: int, group: Group, run: Run) -> None:
+        """Take note of a new run in the active segment."""
+        self._runs[segment].append((group, run))
+
+    def free(self, freed: Freed) -> None:
+        """Take note of what died."""
+        for segment, size in freed.items():
+            self._segments[segment].live_bytes -= size
+
+    def note_flush(self, flush: Flush) -> None:
+        """Take note of what is durable now."""
+        self._durable_lsn = flush.last_lsn
+        for segment in flush.sealed:
+            segment.settled = True
+            self._to_index.append(segment)
+        durable = [segments for lsn, segments in self._retired if lsn <= flush.last_lsn]
+        self._retired = self._retired[len(durable) :]
+        self._to_unlink += [name for segments in durable for s in segments for name in (s.name, s.index_name)]
+
+    def sync_segments(self) -> None:
+        """Sync what was written without a sync."""
+        for segment in self._segments.values():
+            self._files.get(segment.name).sync()
+
+    def segment(self, number: int) -> Segment:
+        """Return a segment."""
+        return self._segments[number]
+
+    def sealed_segments(self) -> list[SegmentRecord]:
+        """Describe all segments but the active one."""
+        active = self._writer.active.id
+        return [segment.for_checkpoint() for segment in self._segments.values() if segment.id != active]
+
+    @property
+    def used_bytes(self) -> int:
+        """What the log takes on disk."""
+        retired = [segment for _, segments in self._retired for segment in segments]
+        taken = sum(max(segment.end, segment.file_bytes) for segment in (*self._segments.values(), *retired))
+        return taken + len(self.spares) * self._config.segment_bytes
+
+    # -- jobs ---------------------------------------------------------------------------------------------
+
+    def next_job(self, space: Space) -> Job | None:
+        """Choose the next job: first what gives room, then what keeps memory small, then what needs room."""
+        if self._job is None:
+            self._job = self._unlink() or self._write_index(space) or self._preallocate(space) or self._clean(space)
+            return self._job
+        return None
+
+    def end_job(self, job: Job) -> None:
+        """Take a job's result in."""
+        self._job = None
+        job.finish()
+
+    def _unlink(self) -> Job | None:
+        if not self._to_unlink:
+            return None
+        names, self._to_unlink = self._to_unlink, []
+        for name in names:
+            self._files.forget(name)
+        return Unlink(self._fs, names, self._unlinked)
+
+    def _unlinked(self) -> None:
+        self._starved_growth, self._index_failed = -1, False
+
+    def _write_index(self, space: Space) -> Job | None:
+        """Write the index of a sealed segment, once everything that it leaves out is durably dead.
+
+        It lists what lives now. If a trim that is not on disk yet got lost in a crash, what it had removed would
+        have to be there again.
+        """
+        possible = space.growth > 0 or not self._index_failed
+        if self._index_plan is None and self._to_index and possible:
+            segment = self._to_index.pop(0)
+            self._index_plan = (self._writer.next_lsn - 1, segment, self._plan_index(segment))
+        if self._index_plan is None or self._index_plan[0] > self._durable_lsn:
+            return None
+        job, self._index_plan = self._index_plan[2], None
+        return job
+
+    def _plan_index(self, segment: Segment) -> WriteIndex:
+        alive = [(group, run) for group, run in self._runs[segment.id] if run.count]
+        alive.sort(key=lambda item: (item[0].number, item[1].first_index))
+        runs = [(run_record(group.number, run), run.rows.get(run.row, run.count)) for group, run in alive]
+
+        def done(made: bool) -> None:
+            if made:
+                self._use_index(segment, [run for _, run in alive], [record for record, _ in runs])
+                del self._runs[segment.id]
+            else:
+                self._to_index.append(segment)
+            self._index_failed = not made
+
+        return WriteIndex(self._fs, segment.id, segment.end, runs, done)
+
+    def _use_index(self, segment: Segment, runs: list[Run], records: list[RunRecord]) -> None:
+        """Let runs read their rows from the segment's index file, which was just written."""
+        loaded = index.load(self._files, segment.index_name, segment.id)
+        if loaded is None:
+            raise OSError(f"the index of segment {segment.id} cannot be read back")
+        directory, rows = loaded
+        for run, record, listed in zip(runs, records, directory.runs, strict=True):
+            if run.count:
+                run.move(segment.id, rows, record.first_index, listed.row)
+
+    def _preallocate(self, space: Space) -> Job | None:
+        wanted = self._config.reserve_segments + self._config.ahead_segments
+        if len(self.spares) >= wanted or space.growth <= max(0, self._starved_growth):
+            return None
+        name = spare_name(self._next_spare)
+        self._next_spare += 1
+
+        def done(made: str | None) -> None:
+            if made is None:
+                self._starved_growth = space.growth
+            else:
+                self.spares.append(made)
+
+        return Preallocate(self._fs, name, self._config.segment_bytes, done)
+
+    def _clean(self, space: Space) -> Job | None:
+        urgent = space.spares + space.growth <= space.reserve
+        part = _URGENT_LIVE_PART_MAX if urgent else self._config.clean_below
+        settled = [segment for segment in self._segments.values() if segment.settled]
+        victims = choose(settled, self._config.segment_bytes, part, grows=space.growth > 0)
+        if not victims:
+            return None
+        if not any(segment.live_bytes for segment in victims):
+            self._retire(victims, [])
+            return self._unlink()
+        if len(self.spares) <= _SPARES_OF_THE_WRITER:
+            return None
+        chosen = {segment.id: self._files.get(segment.name) for segment in victims}
+        pieces = [
+            plan_piece(group.number, run, chosen[run.segment])
+            for _, group in sorted(self._groups.items())
+            for run in group.runs
+            if run.segment in chosen
+        ]
+        target = Segment(self._writer.take_segment_id(), cold=True, settled=True)
+        return Clean(self._fs, self._salt, self.spares.pop(), target, victims, pieces, self._cleaned)
+
+    def _cleaned(self, job: Clean) -> None:
+        if job.damaged is not None or job.full:
+            self._to_unlink.append(job.spare)
+            if job.damaged is not None:
+                for piece in job.pieces:
+                    if piece.group == job.damaged.group:
+                        self._segments[piece.run.segment].readable = False
+                self._on_damage(job.damaged)
+            return
+        target = job.target
+        target.file_bytes = target.end
+        self._segments[target.id] = target
+        self._use_index(target, [piece.run for piece in job.pieces], [piece.record for piece in job.pieces])
+        target.live_bytes = sum(piece.run.live_bytes for piece in job.pieces)
+        self._retire(job.victims, [target])
+
+    def _retire(self, victims: list[Segment], added: list[Segment]) -> None:
+        """Replace segments by others; the files go when that is durable."""
+        for segment in victims:
+            del self._segments[segment.id]
+            self._runs.pop(segment.id, None)
+        self._to_index = [segment for segment in self._to_index if segment.id in self._segments]
+        if self._index_plan is not None and self._index_plan[1].id not in self._segments:
+            self._index_plan = None
+        cleaned = Cleaned([segment.id for segment in victims], [segment.for_checkpoint() for segment in added])
+        self._writer.put(Kind.CLEANED, 0, encode(cleaned))
+        self._retired.append((self._writer.next_lsn - 1, victims))

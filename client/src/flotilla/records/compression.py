@@ -1,0 +1,63 @@
+"""Bodies as zstd frames, with every claim of a frame checked before memory is spent on it.
+
+A stored body is exactly one frame that declares its content size. Ours carry no checksum (the batch has one)
+and no dictionary. A frame is input from a stranger, so it is decompressed only after its own header agrees
+with that of the batch, into exactly the bytes that both declare: a frame that expands further is an error
+and not an allocation.
+
+A context per call costs about 25 µs and keeps the module free of shared state; contexts are not safe to share
+between threads.
+"""
+
+from typing import Final
+
+import zstandard
+
+from flotilla.records.errors import DecompressionFailed
+from flotilla.records.layout import BODY_BYTES_MAX
+
+LEVEL_MIN: Final = 1
+LEVEL_MAX: Final = 19
+LEVEL_DEFAULT: Final = 3
+WINDOW_BYTES_MAX: Final = BODY_BYTES_MAX
+"""Of the history that a frame may ask for: more than the largest body is never of use."""
+
+
+def compress(body: bytes, level: int) -> bytes:
+    """One zstd frame with `body` in it."""
+    return zstandard.ZstdCompressor(level=level, write_content_size=True, write_checksum=False).compress(body)
+
+
+def decompress(frame: memoryview, body_bytes: int) -> bytes:
+    """The `body_bytes` bytes that are in `frame`.
+
+    Raises:
+        DecompressionFailed: `frame` is not exactly one zstd frame of that size.
+    """
+    _check_frame_header(frame, body_bytes)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX)
+    try:
+        # The library compares what comes out with the declared size, which is `body_bytes` by now.
+        return decompressor.decompress(frame, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise DecompressionFailed(f"the body of {frame.nbytes} stored bytes is not one zstd frame: {error}") from error
+
+
+def _check_frame_header(frame: memoryview, body_bytes: int) -> None:
+    try:
+        parameters = zstandard.get_frame_parameters(frame)
+    except zstandard.ZstdError as error:
+        raise DecompressionFailed(f"the stored body does not start with a zstd frame: {error}") from error
+    if parameters.content_size == zstandard.CONTENTSIZE_UNKNOWN:
+        raise DecompressionFailed("the zstd frame does not declare its content size; it must")
+    if parameters.content_size != body_bytes:
+        raise DecompressionFailed(
+            f"the zstd frame declares {parameters.content_size} bytes; the batch header says {body_bytes}"
+        )
+    if parameters.window_size > WINDOW_BYTES_MAX:
+        raise DecompressionFailed(
+            f"the zstd frame asks for a window of {parameters.window_size} bytes; at most "
+            f"{WINDOW_BYTES_MAX} are allowed"
+        )
+    if parameters.dict_id != 0:
+        raise DecompressionFailed(f"the zstd frame needs dictionary {parameters.dict_id}; none is supported")

@@ -1,0 +1,231 @@
+"""From a batch to records, or to columns that Arrow takes as they are.
+
+`decode` checks everything that can be checked without a statement of Python per record: checksum, sizes,
+offsets, nulls, padding, timestamps. After it, the columns are safe to hand to code that trusts offsets, as
+Arrow does. What remains is the inside of the records' headers, checked when `Batch.headers` is first read.
+
+Columns are read-only views: of the buffer that was given if the batch is stored uncompressed, else of the
+decompressed body. They keep that buffer alive, and a bytearray cannot be resized meanwhile; whoever writes
+into it undoes what was checked. Lists of Python objects are made when they are first read, and kept.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress, count, pairwise, repeat
+from operator import sub
+from typing import Final, NamedTuple
+
+from flotilla.records.compression import decompress
+from flotilla.records.envelope import check
+from flotilla.records.errors import BadBody, BadPadding, BatchTooLarge
+from flotilla.records.headers import Headers, decode_column
+from flotilla.records.layout import (
+    BODY_BYTES_MAX,
+    HAS_HEADERS,
+    HAS_KEYS,
+    HAS_NULL_KEYS,
+    HAS_TIMESTAMPS,
+    HEADER_BYTES,
+    BatchHeader,
+    Buffer,
+    Compression,
+    byte_view,
+    offsets_bytes,
+    padded,
+    timestamps_bytes,
+    validity_bytes,
+)
+
+_NULLS_OF_BYTE: Final = tuple(bytes(1 - (byte >> bit & 1) for bit in range(8)) for byte in range(256))
+"""For each byte of a validity bitmap, eight flags: is this item null?"""
+
+
+class Record(NamedTuple):
+    """One record, with what the batch says of it."""
+
+    offset: int
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes
+    headers: Headers
+    append_time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One binary column in Arrow's layout: item i is `data[offsets[i]:offsets[i + 1]]`.
+
+    `offsets` are int32, one more than there are items. `validity` is Arrow's bitmap, None if nothing is null.
+    """
+
+    offsets: memoryview
+    data: memoryview
+    validity: memoryview | None = None
+
+    def to_list(self) -> list[bytes]:
+        """The items; null ones are empty."""
+        # Slices of bytes are made in less than half the time of slices of views, so one copy comes first.
+        data = bytes(self.data)
+        return [data[start:end] for start, end in pairwise(self.offsets.tolist())]
+
+    def to_nullable_list(self) -> list[bytes | None]:
+        """The items; null ones are None."""
+        items = self.to_list()
+        if self.validity is None:
+            return [*items]
+        return [None if null else item for null, item in zip(_nulls(self.validity), items, strict=False)]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """A decoded batch: columns to hand on, and lists to work with. What it was not sent with is None."""
+
+    header: BatchHeader
+    value_column: Column
+    key_column: Column | None
+    header_column: Column | None
+    timestamp_column: memoryview | None
+
+    @cached_property
+    def values(self) -> list[bytes]:
+        """The values."""
+        return self.value_column.to_list()
+
+    @cached_property
+    def keys(self) -> list[bytes | None] | None:
+        """The keys."""
+        return None if self.key_column is None else self.key_column.to_nullable_list()
+
+    @cached_property
+    def headers(self) -> list[Headers] | None:
+        """The headers of the records.
+
+        Raises:
+            BadRecordHeaders: those of a record are not encoded as they must be.
+        """
+        return None if self.header_column is None else decode_column(self.header_column.to_list())
+
+    @cached_property
+    def timestamps_ms(self) -> list[int] | None:
+        """The timestamps that the producer gave."""
+        return None if self.timestamp_column is None else self.timestamp_column.tolist()
+
+    def __len__(self) -> int:
+        return self.header.count
+
+    def __iter__(self) -> Iterator[Record]:
+        # All lists are made here, before the first record: an error comes before anything was handed out.
+        return map(
+            Record,
+            count(self.header.base_offset),
+            repeat(None) if self.timestamps_ms is None else self.timestamps_ms,
+            repeat(None) if self.keys is None else self.keys,
+            self.values,
+            repeat(()) if self.headers is None else self.headers,
+            repeat(self.header.append_time_ms),
+        )
+
+
+def decode(buffer: Buffer, *, body_bytes_max: int = BODY_BYTES_MAX) -> Batch:
+    """Check one batch, all of it, and open it.
+
+    Args:
+        buffer: exactly one batch, as from `split`.
+        body_bytes_max: refuse a body that would take more memory than this.
+
+    Raises:
+        BatchInvalid: one of its subclasses, by cause.
+    """
+    header = check(buffer)
+    if header.body_bytes > body_bytes_max:
+        raise BatchTooLarge(f"body_bytes is {header.body_bytes}; the caller allows at most {body_bytes_max}")
+    sections = _Sections(_open_body(header, byte_view(buffer).toreadonly()))
+    values = _take_column(sections, header.count, "value")
+    keys = _take_keys(sections, header) if header.attributes & HAS_KEYS else None
+    headers = _take_column(sections, header.count, "header") if header.attributes & HAS_HEADERS else None
+    timestamps = _take_timestamps(sections, header) if header.attributes & HAS_TIMESTAMPS else None
+    sections.check_end()
+    return Batch(header, values, keys, headers, timestamps)
+
+
+def _open_body(header: BatchHeader, batch: memoryview) -> memoryview:
+    stored = batch[HEADER_BYTES : HEADER_BYTES + header.stored_bytes]
+    if header.compression is Compression.NONE:
+        return stored
+    return memoryview(decompress(stored, header.body_bytes))
+
+
+class _Sections:
+    """Takes the sections of a body one after the other, and lets none reach past its end."""
+
+    def __init__(self, body: memoryview) -> None:
+        self._body = body
+        self._position = 0
+
+    def take(self, size: int, what: str) -> memoryview:
+        start, end = self._position, self._position + size
+        if padded(end) > self._body.nbytes:
+            left = self._body.nbytes - start
+            raise BadBody(f"{what} at byte {start} of the body take {padded(size)} bytes with padding; {left} are left")
+        if any(self._body[end : padded(end)]):
+            raise BadPadding(f"the bytes behind the {what}, from byte {end} of the body on, are not all zero")
+        self._position = padded(end)
+        return self._body[start:end]
+
+    def check_end(self) -> None:
+        if self._position != self._body.nbytes:
+            raise BadBody(f"the sections end at byte {self._position} of a body of {self._body.nbytes}")
+
+
+def _take_column(sections: _Sections, items: int, name: str, validity: memoryview | None = None) -> Column:
+    offsets = sections.take(offsets_bytes(items), f"{name} offsets").cast("i")
+    bounds = offsets.tolist()
+    _check_offsets(bounds, name)
+    if validity is not None:
+        _check_nulls(validity, bounds, name)
+    return Column(offsets, sections.take(bounds[-1], f"{name} data"), validity)
+
+
+def _check_offsets(bounds: list[int], name: str) -> None:
+    if bounds[0] != 0:
+        raise BadBody(f"{name} offset 0 is {bounds[0]}; it must be 0")
+    # Sorting what is sorted is one pass in C, four times faster than comparing neighbours with `map`.
+    if sorted(bounds) != bounds:
+        index = next(index for index, (one, next_) in enumerate(pairwise(bounds), 1) if next_ < one)
+        raise BadBody(f"{name} offset {index} is {bounds[index]}, below the one before it, {bounds[index - 1]}")
+
+
+def _take_keys(sections: _Sections, header: BatchHeader) -> Column:
+    validity = None
+    if header.attributes & HAS_NULL_KEYS:
+        validity = sections.take(validity_bytes(header.count), "key validity bits")
+    return _take_column(sections, header.count, "key", validity)
+
+
+def _check_nulls(validity: memoryview, bounds: list[int], name: str) -> None:
+    """Each rule leaves one way less to write the same keys down."""
+    items = len(bounds) - 1
+    nulls = _nulls(validity)
+    if not all(nulls[items:]):
+        raise BadBody(f"the {name} validity bitmap has bits set behind the last of {items} items")
+    if not any(nulls[:items]):
+        raise BadBody(f"no {name} is null; then there must be no validity bitmap")
+    if any(compress(map(sub, bounds[1:], bounds), nulls)):
+        raise BadBody(f"a {name} is null but has a length; it must be empty")
+
+
+def _nulls(validity: memoryview) -> bytes:
+    """One flag per bit of the bitmap, 1 where the item is null; unused bits are clear and so look null."""
+    return b"".join(map(_NULLS_OF_BYTE.__getitem__, validity))
+
+
+def _take_timestamps(sections: _Sections, header: BatchHeader) -> memoryview:
+    column = sections.take(timestamps_bytes(header.count), "timestamps").cast("q")
+    first, last = min(column), max(column)
+    if (first, last) != (header.timestamp_min_ms, header.timestamp_max_ms):
+        raise BadBody(
+            f"the timestamps go from {first} to {last}; "
+            f"the header says {header.timestamp_min_ms} to {header.timestamp_max_ms}"
+        )
+    return column

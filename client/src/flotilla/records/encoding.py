@@ -1,0 +1,223 @@
+"""From records to a batch.
+
+`encode` checks all that a caller can get wrong before it copies values, and then puts every byte in its place
+once. The work per record happens inside C loops (`map`, `accumulate`, `join`): no statement of Python runs
+per value, which is what makes millions of records per second possible.
+
+The result is the only form of those records: equal arguments give equal bytes, as long as they are stored
+uncompressed (zstd's own versions differ).
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from flotilla.records.compression import LEVEL_DEFAULT, LEVEL_MAX, LEVEL_MIN, compress
+from flotilla.records.envelope import checksum
+from flotilla.records.errors import BatchTooLarge, RecordInvalid
+from flotilla.records.headers import Headers, encode_column
+from flotilla.records.layout import (
+    BASE_SEQUENCE_MAX,
+    BATCH_BYTES_MAX,
+    BODY_BYTES_MAX,
+    HAS_HEADERS,
+    HAS_KEYS,
+    HAS_NULL_KEYS,
+    HAS_TIMESTAMPS,
+    HEADER_BYTES,
+    INT64_MAX,
+    NO_PRODUCER,
+    NO_TIMESTAMP_MS,
+    PRODUCER_ID_BYTES,
+    RECORDS_MAX,
+    BatchHeader,
+    Compression,
+    padded,
+    validity_bytes,
+    write_crc,
+)
+
+
+def encode(
+    values: Sequence[bytes],
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    headers: Sequence[Headers] | None = None,
+    timestamps_ms: Sequence[int] | None = None,
+    producer_id: bytes = NO_PRODUCER,
+    producer_epoch: int = 0,
+    base_sequence: int = 0,
+    compression: Compression = Compression.NONE,
+    level: int = LEVEL_DEFAULT,
+) -> bytearray:
+    """Pack records into one batch, ready to be sent; it can be changed so that the leader can `assign`.
+
+    Args:
+        values: one per record, at least one.
+        keys: one per record, None where a record has none; or no keys at all.
+        headers: one tuple of (name, value) pairs per record; or no headers at all.
+        timestamps_ms: one per record, any int64, by convention since 1970; or no timestamps at all.
+        producer_id: 16 bytes, with epoch and sequence the identity by which a retry is recognized.
+        producer_epoch: rises when the producer gives up on what it sent before.
+        base_sequence: the sequence of the first record.
+        compression: ZSTD is a wish: a body that it does not make smaller is stored as it is.
+        level: of zstd, 1 (fast) to 19 (small).
+
+    Raises:
+        RecordInvalid: an argument breaks a rule.
+        BatchTooLarge: the records do not fit one batch.
+    """
+    count = _check_count(values)
+    _check_identity(producer_id, producer_epoch, base_sequence)
+    _check_compression(compression, level)
+    body = _Body()
+    _add_values(body, values)
+    if keys is not None:
+        _add_keys(body, keys, count)
+    if headers is not None:
+        _check_rows("headers", headers, count)
+        body.add_attribute(HAS_HEADERS)
+        body.add_column(encode_column(headers))
+    timestamp_min_ms = timestamp_max_ms = NO_TIMESTAMP_MS
+    if timestamps_ms is not None:
+        timestamp_min_ms, timestamp_max_ms = _add_timestamps(body, timestamps_ms, count)
+    stored, used = _store(body, compression, level)
+    stored_bytes = body.size if used is Compression.NONE else len(stored[0])
+    header = BatchHeader(
+        attributes=body.attributes | used,
+        total_bytes=HEADER_BYTES + padded(stored_bytes),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        count=count,
+        body_bytes=body.size,
+        stored_bytes=stored_bytes,
+        timestamp_min_ms=timestamp_min_ms,
+        timestamp_max_ms=timestamp_max_ms,
+    )
+    return _assemble(header, stored)
+
+
+@dataclass(slots=True)
+class _Body:
+    """The sections so far, as the pieces that they consist of: they are copied once, when all are known."""
+
+    attributes: int = 0
+    size: int = 0
+    pieces: list[bytes] = field(default_factory=list)
+
+    def add_attribute(self, attribute: int) -> None:
+        self.attributes |= attribute
+
+    def add_section(self, pieces: Sequence[bytes], size: int) -> None:
+        """Add pieces of `size` bytes in all, and their padding."""
+        self.pieces.extend(pieces)
+        self.pieces.append(bytes(padded(size) - size))
+        self.size += padded(size)
+        if self.size > BODY_BYTES_MAX:
+            raise BatchTooLarge(f"the body would have {self.size} bytes or more; at most {BODY_BYTES_MAX} are allowed")
+
+    def add_column(self, items: Sequence[bytes]) -> None:
+        offsets = list(accumulate(map(len, items), initial=0))
+        if offsets[-1] > BODY_BYTES_MAX:
+            # Checked here because larger ones need not fit the offsets.
+            raise BatchTooLarge(f"a column has {offsets[-1]} bytes; at most {BODY_BYTES_MAX} are allowed in a body")
+        packed = array("i", offsets).tobytes()
+        self.add_section([packed], len(packed))
+        self.add_section(items, offsets[-1])
+
+
+def _add_values(body: _Body, values: Sequence[bytes]) -> None:
+    _check_types("value", values, {bytes}, "bytes")
+    body.add_column(values)
+
+
+def _add_keys(body: _Body, keys: Sequence[bytes | None], count: int) -> None:
+    _check_rows("keys", keys, count)
+    _check_types("key", keys, {bytes, type(None)}, "bytes or None")
+    body.add_attribute(HAS_KEYS)
+    if None in keys:
+        body.add_attribute(HAS_NULL_KEYS)
+        body.add_section([_validity(keys)], validity_bytes(count))
+    body.add_column([key or b"" for key in keys])
+
+
+def _validity(keys: Sequence[bytes | None]) -> bytes:
+    """Arrow's bitmap: bit i % 8 of byte i // 8 is set if key i is not null."""
+    # Least bit first, the bitmap is one number: its binary digits are the flags, last key first.
+    digits = "".join(["0" if key is None else "1" for key in reversed(keys)])
+    return int(digits, 2).to_bytes(validity_bytes(len(keys)), "little")
+
+
+def _add_timestamps(body: _Body, timestamps_ms: Sequence[int], count: int) -> tuple[int, int]:
+    _check_rows("timestamps_ms", timestamps_ms, count)
+    _check_types("timestamp", timestamps_ms, {int}, "int")
+    first, last = min(timestamps_ms), max(timestamps_ms)
+    if first < -INT64_MAX - 1 or last > INT64_MAX:
+        raise RecordInvalid(f"timestamps_ms go from {first} to {last}; they must fit 64 bits")
+    packed = array("q", timestamps_ms).tobytes()
+    body.add_attribute(HAS_TIMESTAMPS)
+    body.add_section([packed], len(packed))
+    return first, last
+
+
+def _store(body: _Body, compression: Compression, level: int) -> tuple[list[bytes], Compression]:
+    """The pieces of the body as they are stored, and how: compressed only if that makes it smaller."""
+    if compression is Compression.ZSTD:
+        frame = compress(b"".join(body.pieces), level)
+        if len(frame) < body.size:
+            return [frame, bytes(padded(len(frame)) - len(frame))], Compression.ZSTD
+    return body.pieces, Compression.NONE
+
+
+def _assemble(header: BatchHeader, stored: list[bytes]) -> bytearray:
+    if header.total_bytes > BATCH_BYTES_MAX:
+        raise BatchTooLarge(f"the batch would have {header.total_bytes} bytes; at most {BATCH_BYTES_MAX} are allowed")
+    batch = bytearray().join([header.to_bytes(), *stored])
+    write_crc(batch, checksum(memoryview(batch)))
+    return batch
+
+
+def _check_count(values: Sequence[bytes]) -> int:
+    if not isinstance(values, Sequence):
+        raise RecordInvalid(f"values is a {type(values).__name__}; expected a sequence of bytes")
+    if not values:
+        raise RecordInvalid("values is empty; a batch has at least one record")
+    if len(values) > RECORDS_MAX:
+        raise BatchTooLarge(f"{len(values)} records do not fit one batch; at most {RECORDS_MAX} are allowed")
+    return len(values)
+
+
+def _check_rows(name: str, rows: Sequence[object], count: int) -> None:
+    if not isinstance(rows, Sequence):
+        raise RecordInvalid(f"{name} is a {type(rows).__name__}; expected a sequence")
+    if len(rows) != count:
+        raise RecordInvalid(f"{name} has {len(rows)} items for {count} values; expected one per value")
+
+
+def _check_types(name: str, items: Sequence[object], allowed: set[type], expected: str) -> None:
+    """Exact types, so that no subclass can lie about its length; in one pass in C if all is well."""
+    if set(map(type, items)) <= allowed:
+        return
+    index, item = next((index, item) for index, item in enumerate(items) if type(item) not in allowed)
+    raise RecordInvalid(f"{name} {index} is a {type(item).__name__}; expected {expected}")
+
+
+def _check_identity(producer_id: bytes, producer_epoch: int, base_sequence: int) -> None:
+    if type(producer_id) is not bytes or len(producer_id) != PRODUCER_ID_BYTES:
+        raise RecordInvalid(f"producer_id must be {PRODUCER_ID_BYTES} bytes")
+    _check_number("producer_epoch", producer_epoch, INT64_MAX)
+    _check_number("base_sequence", base_sequence, BASE_SEQUENCE_MAX)
+
+
+def _check_compression(compression: Compression, level: int) -> None:
+    if not isinstance(compression, Compression):
+        raise RecordInvalid(f"compression is a {type(compression).__name__}; expected a Compression")
+    if type(level) is not int or not LEVEL_MIN <= level <= LEVEL_MAX:
+        raise RecordInvalid(f"level must be an int from {LEVEL_MIN} to {LEVEL_MAX}")
+
+
+def _check_number(name: str, number: int, largest: int) -> None:
+    if type(number) is not int or not 0 <= number <= largest:
+        raise RecordInvalid(f"{name} must be an int from 0 to {largest}")

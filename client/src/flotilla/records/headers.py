@@ -1,0 +1,125 @@
+"""The headers of a record: (name, value) pairs, such as a trace id, packed into one binary blob.
+
+A blob repeats, for each pair: the length of the name (u16), the name (UTF-8), the length of the value (u32),
+the value. No pair at all is the empty blob. Order and repeated names are kept. A name is never empty.
+
+Records of one batch mostly share their headers, so the two functions for whole columns encode and decode each
+distinct one once; equal records then share one immutable tuple.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from flotilla.records.errors import BadRecordHeaders, RecordInvalid
+
+Headers = tuple[tuple[str, bytes], ...]
+
+HEADERS_PER_RECORD_MAX: Final = 256
+HEADER_NAME_BYTES_MAX: Final = 2**16 - 1
+_PAIR_ITEMS: Final = 2
+_NAME_LENGTH: Final = struct.Struct("<H")
+_VALUE_LENGTH: Final = struct.Struct("<I")
+
+
+def encode_column(rows: Sequence[Headers]) -> list[bytes]:
+    """The blob of each row.
+
+    Raises:
+        RecordInvalid: a row is not a tuple of (str, bytes) pairs, or breaks a limit.
+    """
+    try:
+        blobs = {row: encode_headers(row) for row in dict.fromkeys(rows)}
+        return [blobs[row] for row in rows]
+    except (RecordInvalid, TypeError):
+        # A row that cannot be hashed is none that can be encoded: one by one, the culprit is found and named.
+        return [_encode_named(index, row) for index, row in enumerate(rows)]
+
+
+def decode_column(blobs: Sequence[bytes]) -> list[Headers]:
+    """The headers in each blob.
+
+    Raises:
+        BadRecordHeaders: a blob is not encoded as it must be.
+    """
+    rows: dict[bytes, Headers] = {}
+    for index, blob in enumerate(blobs):
+        if blob not in rows:
+            try:
+                rows[blob] = decode_headers(blob)
+            except BadRecordHeaders as error:
+                raise BadRecordHeaders(f"headers of record {index}: {error}") from error
+    return [rows[blob] for blob in blobs]
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """The blob of one record's headers.
+
+    Raises:
+        RecordInvalid: they are not a tuple of (str, bytes) pairs, or break a limit.
+    """
+    if type(headers) is not tuple:
+        raise RecordInvalid(f"they are a {type(headers).__name__}; expected a tuple of (str, bytes) pairs")
+    if len(headers) > HEADERS_PER_RECORD_MAX:
+        raise RecordInvalid(f"they are {len(headers)}; at most {HEADERS_PER_RECORD_MAX} are allowed")
+    return b"".join([part for pair in headers for part in _encode_pair(pair)])
+
+
+def decode_headers(blob: bytes) -> Headers:
+    """The headers in one blob.
+
+    Raises:
+        BadRecordHeaders: the blob is not encoded as it must be.
+    """
+    pairs: list[tuple[str, bytes]] = []
+    position = 0
+    while position < len(blob):
+        if len(pairs) == HEADERS_PER_RECORD_MAX:
+            raise BadRecordHeaders(f"more than {HEADERS_PER_RECORD_MAX} headers; the limit is that many")
+        name, position = _take(blob, position, _NAME_LENGTH, "name")
+        value, position = _take(blob, position, _VALUE_LENGTH, "value")
+        pairs.append((_decode_name(name), value))
+    return tuple(pairs)
+
+
+def _encode_named(index: int, row: Headers) -> bytes:
+    try:
+        return encode_headers(row)
+    except RecordInvalid as error:
+        raise RecordInvalid(f"headers of record {index}: {error}") from error
+
+
+def _encode_pair(pair: tuple[str, bytes]) -> tuple[bytes, bytes, bytes, bytes]:
+    if type(pair) is not tuple or len(pair) != _PAIR_ITEMS:
+        raise RecordInvalid(f"a {type(pair).__name__} is among them; expected (str, bytes) pairs")
+    name, value = pair
+    if type(name) is not str or type(value) is not bytes:
+        raise RecordInvalid(f"a pair is ({type(name).__name__}, {type(value).__name__}); expected (str, bytes)")
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError as error:
+        raise RecordInvalid(f"a name cannot be written as UTF-8: {error.reason}") from None
+    if not 1 <= len(encoded) <= HEADER_NAME_BYTES_MAX:
+        raise RecordInvalid(f"a name has {len(encoded)} bytes of UTF-8; 1 to {HEADER_NAME_BYTES_MAX} are allowed")
+    return _NAME_LENGTH.pack(len(encoded)), encoded, _VALUE_LENGTH.pack(len(value)), value
+
+
+def _take(blob: bytes, position: int, length: struct.Struct, what: str) -> tuple[bytes, int]:
+    """The bytes behind the length that lies at `position`, and the position behind them."""
+    start = position + length.size
+    if start > len(blob):
+        raise BadRecordHeaders(f"the length of a {what} at byte {position} is cut; the blob has {len(blob)} bytes")
+    end = start + length.unpack_from(blob, position)[0]
+    if end > len(blob):
+        raise BadRecordHeaders(f"a {what} at byte {start} has {end - start} bytes; {len(blob) - start} are left")
+    return blob[start:end], end
+
+
+def _decode_name(name: bytes) -> str:
+    if not name:
+        raise BadRecordHeaders("a name is empty")
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        # The cause is cut off: its text would show the bytes.
+        raise BadRecordHeaders(f"a name is not UTF-8: {error.reason}") from None

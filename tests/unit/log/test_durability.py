@@ -1,0 +1,131 @@
+"""The three kinds of durability, and what each survives."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from flotilla_broker.log import (
+    Durability,
+    GroupQuarantined,
+    Log,
+    LogConfig,
+    LogFailed,
+    LogInUse,
+    open_folder,
+    open_log,
+)
+from support.logmodel import read_all
+from support.logtools import idle
+from support.simdisk import SimDisk
+
+OS = LogConfig(segment_bytes=8192, entry_bytes_max=2000, durability=Durability.OS)
+MEMORY = LogConfig(segment_bytes=8192, entry_bytes_max=2000, durability=Durability.MEMORY)
+
+
+def fill(log: Log, count: int = 100) -> int:
+    number = log.create_group(b"")
+    log.provide_state(number, lambda: (log.group(number).durable_index, b""))
+    for index in range(1, count + 1):
+        log.append(number, index, 1, f"{index}".encode() * 30, index, index)
+        log.flush()
+    return number
+
+
+def test_without_fsync_nothing_is_synced_and_a_dead_process_loses_nothing() -> None:
+    disk = SimDisk()
+    number = fill(open_log(disk, OS))
+    synced: list[str] = []
+    disk.fail = synced.append
+    log = open_log(disk, OS)  # the same boot: the process died, the machine did not
+    assert log.damage == ()
+    expected = read_all(log, number)
+    assert len(expected) == 100
+    del synced[:]
+    log.append(number, 101, 1, b"", 101, 101)
+    log.flush()
+    assert "write" in synced
+    assert "sync" not in synced
+
+
+def test_without_fsync_a_restart_of_the_machine_quarantines_everything() -> None:
+    """A store that may be older than it was must not vote as if it remembered."""
+    disk = SimDisk()
+    number = fill(open_log(disk, OS))
+    disk.reboot(random.Random(0), survive=1)
+    log = open_log(disk, OS)
+    assert "durability 'os' before the machine restarted" in log.damage[0]
+    with pytest.raises(GroupQuarantined):
+        log.read(number, 1, bytes_max=1)
+
+
+def test_without_fsync_an_orderly_end_survives_a_restart_of_the_machine() -> None:
+    disk = SimDisk()
+    log = open_log(disk, OS)
+    number = fill(log)
+    expected = read_all(log, number)
+    log.close()
+    disk.reboot(random.Random(0), survive=0)
+    log = open_log(disk, OS)
+    assert log.damage == ()
+    assert read_all(log, number) == expected
+
+
+def test_in_memory_everything_works_and_nothing_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    log = open_folder(folder, MEMORY)
+    number = fill(log, 500)
+    log.trim(number, 400)
+    idle(log)
+    assert len(read_all(log, number)) == 101
+    log.close()
+    assert not folder.exists()
+    assert open_folder(folder, MEMORY).fresh
+
+
+def test_a_folder_belongs_to_one_process_at_a_time(tmp_path: Path) -> None:
+    log = open_folder(tmp_path)
+    with pytest.raises(LogInUse, match="in use by another process; stop that one first"):
+        open_folder(tmp_path)
+    log.close()
+    open_folder(tmp_path).close()
+
+
+def test_a_closed_log_says_so(tmp_path: Path) -> None:
+    log = open_folder(tmp_path)
+    log.close()
+    with pytest.raises(LogFailed, match="it was closed"):
+        log.create_group(b"")
+
+
+def test_a_log_on_a_real_folder_holds_what_was_written(tmp_path: Path) -> None:
+    config = LogConfig(segment_bytes=1 << 16, entry_bytes_max=1 << 12)
+    log = open_folder(tmp_path, config)
+    number = fill(log, 1500)
+    log.trim(number, 300)
+    jobs = idle(log)
+    expected = read_all(log, number)
+    assert len(expected) == 1201
+    assert {type(job).__name__ for job in jobs} >= {"Preallocate", "WriteIndex", "Unlink"}
+    log.close()
+    log = open_folder(tmp_path, config)
+    assert read_all(log, number) == expected
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"segment_bytes": 1000}, "segment_bytes must be from .*two of the largest entries"),
+        ({"segment_bytes": 1 << 40}, "segment_bytes must be from"),
+        ({"reserve_segments": 1}, "reserve_segments must be from 2 to 64"),
+        ({"ahead_segments": -1}, "ahead_segments must be from 0 to 64"),
+        ({"entry_bytes_max": 0}, "entry_bytes_max must be at least 1"),
+        ({"log_bytes_max": 1 << 20}, "log_bytes_max must be at least .* the reserve and two segments"),
+        ({"clean_below": 1.0}, "clean_below must be between 0 and 1"),
+        ({"open_files_max": 1}, "open_files_max must be at least 8"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_by_name(settings: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LogConfig(**settings)  # type: ignore[arg-type]

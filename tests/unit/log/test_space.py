@@ -1,0 +1,181 @@
+"""Room on the disk: refused in advance, never found out while writing; and what happens if writing fails anyway."""
+
+import errno
+import random
+
+import pytest
+
+from flotilla_broker.log import DiskFull, Log, LogConfig, LogFailed, open_log
+from flotilla_broker.log.space import Space, growth
+from support.logmodel import read_all
+from support.logtools import idle
+from support.simdisk import SimDisk
+
+SEGMENT = 8192
+CONFIG = LogConfig(segment_bytes=SEGMENT, entry_bytes_max=1000)
+
+
+@pytest.mark.parametrize(
+    ("free", "used", "limit", "segments"),
+    [(100, 0, None, 10), (99, 0, None, 9), (100, 50, 80, 3), (100, 90, 80, 0), (5, 0, None, 0), (-5, 0, None, 0)],
+)
+def test_growth_is_bounded_by_the_file_system_and_by_the_setting(
+    free: int, used: int, limit: int | None, segments: int
+) -> None:
+    assert growth(free, used, limit, segment_bytes=10) == segments
+
+
+@pytest.mark.parametrize(
+    ("active", "spares", "more", "admitted"),
+    [
+        (50, 2, 0, True),  # it fits into the active segment
+        (49, 2, 0, False),  # it would need one of the reserve
+        (49, 3, 0, True),
+        (49, 0, 3, True),  # what can still be made counts like what is made
+        (500, 1, 0, False),  # the active segment is one of the reserve
+        (500, 1, 1, True),
+        (-3, 2, 1, True),  # a segment that was not made in advance has no room of its own
+    ],
+)
+def test_entries_never_get_the_reserve(active: int, spares: int, more: int, admitted: bool) -> None:
+    space = Space(active_bytes=active, spares=spares, growth=more, reserve=2, usable_bytes=100)
+    assert space.admits(50) is admitted
+    assert not space.admits(501), "it would not even fit into a segment"
+
+
+def fill(log: Log, number: int) -> int:
+    """Append as long as entries are admitted; return how many were."""
+    count = 0
+    while True:
+        try:
+            log.admit(900)
+        except DiskFull:
+            return count
+        index = log.group(number).last_index + 1
+        log.append(number, index, 1, bytes(900), index, index)
+        idle(log)
+        count += 1
+
+
+def make_log(disk: SimDisk, config: LogConfig = CONFIG) -> tuple[Log, int]:
+    log = open_log(disk, config)
+    number = next(iter(log.groups), None) or log.create_group(b"")
+    log.provide_state(number, lambda: (log.group(number).durable_index, b""))
+    idle(log)
+    return log, number
+
+
+@pytest.mark.parametrize(
+    "config", [CONFIG, LogConfig(segment_bytes=SEGMENT, entry_bytes_max=1000, log_bytes_max=20 * SEGMENT)]
+)
+def test_a_full_disk_refuses_entries_and_still_takes_terms_and_votes(config: LogConfig) -> None:
+    """The reserve is for what a group needs to hand over its leadership, and for the cleaner."""
+    disk = SimDisk(capacity_bytes=(20 if config is CONFIG else 40) * SEGMENT)
+    log, number = make_log(disk, config)
+    assert 60 < fill(log, number) < 160
+    with pytest.raises(DiskFull, match="no room for an entry of 900 bytes: only the reserve of 2 segments"):
+        log.admit(900)
+    for term in range(1, 60):
+        log.set_term(number, term, b"somebody")
+        idle(log)
+    index = log.group(number).last_index + 1
+    log.append(number, index, 60, b"no-op", log.group(number).next_offset, index)
+    idle(log)
+    assert log.durable_lsn == log.last_lsn
+    disk.reboot(random.Random(0), survive=0)
+    log, number = make_log(disk, config)
+    assert log.group(number).last_index == index
+    assert log.group(number).term == 59
+
+
+def test_a_full_log_works_again_once_entries_are_trimmed() -> None:
+    disk = SimDisk(capacity_bytes=20 * SEGMENT)
+    log, number = make_log(disk)
+    fill(log, number)
+    last = log.group(number).last_index
+    log.trim(number, last - 5)
+    idle(log)
+    assert fill(log, number) > 30
+    assert len(read_all(log, number)) > 30
+
+
+def test_the_cleaner_works_on_a_full_disk() -> None:
+    """Half of each segment is dead: only rewriting them gives room, and the reserve is what they go to."""
+    disk = SimDisk(capacity_bytes=24 * SEGMENT)
+    log, number = make_log(disk)
+    other = log.create_group(b"")
+    log.provide_state(other, lambda: (log.group(other).durable_index, b""))
+    turn = 0
+    while True:
+        try:
+            log.admit(900)
+        except DiskFull:
+            break
+        target = (number, other)[turn % 2]
+        index = log.group(target).last_index + 1
+        log.append(target, index, 1, bytes([turn % 251]) * 900, index, index)
+        idle(log)
+        turn += 1
+    kept = read_all(log, number)
+    log.drop_group(other)
+    idle(log)
+    log.admit(900)
+    assert read_all(log, number) == kept
+    assert fill(log, number) > 30
+
+
+def test_space_that_others_free_is_noticed() -> None:
+    disk = SimDisk(capacity_bytes=20 * SEGMENT)
+    log, number = make_log(disk)
+    fill(log, number)
+    disk.capacity_bytes *= 2
+    log.admit(900)
+    assert fill(log, number) > 60
+
+
+@pytest.mark.parametrize("kind", ["write", "sync"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_failed_write_or_sync_is_never_tried_again(kind: str, code: int) -> None:
+    """Guarantee 1: after a failed sync the kernel may call the lost pages clean; so nothing more is acknowledged."""
+    disk = SimDisk()
+    log, number = make_log(disk)
+    log.append(number, 1, 1, b"first", 1, 1)
+    log.flush()
+    log.append(number, 2, 1, b"second", 2, 2)
+    disk.fail = lambda asked: code if asked == kind else None
+    with pytest.raises(LogFailed, match="could not be written"):
+        log.flush()
+    disk.fail = lambda _: None
+    assert log.group(number).durable_index == 1
+    for attempt in (
+        lambda: log.append(number, 3, 1, b"third", 3, 3),
+        log.flush,
+        log.begin_flush,
+        log.next_job,
+        lambda: log.set_term(number, 5, b""),
+        lambda: log.create_group(b""),
+    ):
+        with pytest.raises(LogFailed, match="accepts nothing more"):
+            attempt()
+    assert bytes(log.read(number, 1, bytes_max=1)[0].payload) == b"first", "reading goes on"
+    disk.reboot(random.Random(0), survive=0)
+    log, number = make_log(disk)
+    assert [entry[4] for entry in read_all(log, number)] == [b"first"]
+
+
+def test_a_full_disk_while_indexing_is_not_a_failure() -> None:
+    disk = SimDisk()
+    log, number = make_log(disk)
+    for index in range(1, 60):
+        log.append(number, index, 1, bytes(500), index, index)
+        log.flush()
+    disk.capacity_bytes = 0
+    for _ in range(20):
+        if (job := log.next_job()) is not None:
+            job.run()
+            log.end_job(job)
+    assert len(read_all(log, number)) == 59
+    disk.capacity_bytes = 1 << 30
+    idle(log)
+    assert any(name.endswith(".index") for name in disk.names())
+    assert len(read_all(log, number)) == 59

@@ -1,0 +1,12 @@
+"""The log against a model: every order of steps that Hypothesis can think of, crashes included."""
+
+from hypothesis import settings
+
+from support.logmachine import LogMachine
+
+EXAMPLES_MIN = 300
+
+LogMachine.TestCase.settings = settings(
+    settings(), max_examples=max(EXAMPLES_MIN, settings().max_examples), stateful_step_count=40
+)
+TestLog = LogMachine.TestCase

@@ -1,0 +1,99 @@
+"""Run the stages of `make test` and close with a table: what ran, what was skipped, why, and how to enable it.
+
+Usage: run_tests.py [STAGE ...]     (default: all stages)
+
+With CI=true a skipped test or stage is a failure: there, everything that can run must run.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one stage came to."""
+
+    stage: str
+    passed: int
+    failed: int
+    skipped: tuple[str, ...]
+    seconds: float
+
+
+def lint() -> Result:
+    """Run each linter, also after one failed, so that one run shows everything."""
+    commands = (["ruff", "format", "--check", "--diff"], ["ruff", "check"], ["mypy"], ["lint-imports"])
+    started = time.monotonic()
+    failed = sum(_call([str(BIN / name), *arguments]) != 0 for name, *arguments in commands)
+    return Result("lint", len(commands) - failed, failed, (), time.monotonic() - started)
+
+
+def pytest_stage(folder: str) -> Callable[[], Result]:
+    """Make a stage of the tests in tests/`folder`."""
+
+    def run() -> Result:
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory() as scratch:
+            report = Path(scratch) / "report.json"
+            code = _call([str(BIN / "pytest"), f"tests/{folder}", f"--report-file={report}"])
+            found: dict[str, Any] = {"passed": 0, "failed": 0, "skipped": []}
+            if report.exists():
+                found = json.loads(report.read_text())
+        failed = found["failed"] or int(code != 0)
+        return Result(folder, found["passed"], failed, tuple(found["skipped"]), time.monotonic() - started)
+
+    return run
+
+
+STAGES: dict[str, Callable[[], Result]] = {
+    "lint": lint,
+    "unit": pytest_stage("unit"),
+    "system": pytest_stage("system"),
+}
+
+
+def _call(command: Sequence[str]) -> int:
+    print(f"\n== {Path(command[0]).name} {' '.join(command[1:])}", flush=True)
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+def print_table(results: Sequence[Result]) -> None:
+    """Print one line per stage, then the reasons of what was skipped, then the sum."""
+    print(f"\n{'stage':<10}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}")
+    for r in results:
+        print(f"{r.stage:<10}{r.passed:>8}{r.failed:>8}{len(r.skipped):>9}{r.seconds:>9.1f}")
+    for r in results:
+        for reason in r.skipped:
+            print(f"skipped in {r.stage}: {reason}")
+    passed, failed = sum(r.passed for r in results), sum(r.failed for r in results)
+    print(f"{passed} passed, {failed} failed, {sum(len(r.skipped) for r in results)} skipped")
+
+
+def main(names: Sequence[str]) -> int:
+    """Run the named stages, or all; the exit code says whether everything is well."""
+    unknown = [name for name in names if name not in STAGES]
+    if unknown:
+        print(f"unknown stage {unknown[0]!r}; there are: {', '.join(STAGES)}", file=sys.stderr)
+        return 2
+    results = [STAGES[name]() for name in names or STAGES]
+    print_table(results)
+    skipped = any(r.skipped for r in results)
+    if skipped and os.environ.get("CI") == "true":
+        print("CI=true: a skip is a failure", file=sys.stderr)
+        return 1
+    return int(any(r.failed for r in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
