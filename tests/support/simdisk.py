@@ -31,7 +31,7 @@ class SimFile:
     def write(self, position: int, buffers: Sequence[Buffer]) -> None:
         joined = b"".join(buffers)
         grown = max(0, position + len(joined) - len(self.data))
-        if grown > self.disk.free_bytes():
+        if grown > max(0, self.disk.free_bytes()):
             raise OSError(errno.ENOSPC, "the simulated disk is full")
         self.disk.step("write", before=lambda: self._write(position, joined))
         self._write(position, joined)

@@ -33,6 +33,36 @@ def test_the_deadest_segments_are_cleaned_first(segments: list[tuple[int, int]],
     assert [segment.id for segment in choose(made, 8192, 0.5, grows=True)] == chosen
 
 
+@pytest.mark.parametrize(
+    ("segments", "chosen"),
+    [
+        ([(8000, 3000)], []),  # takes a spare of 8192, gives back less
+        ([(8000, 3000), (8000, 3000)], [1, 2]),
+        ([(8000, 0)], [1]),  # takes nothing
+    ],
+)
+def test_without_room_cleaning_must_free_more_than_it_takes(segments: list[tuple[int, int]], chosen: list[int]) -> None:
+    made = [Segment(at, cold=False, end=end, live_bytes=live) for at, (end, live) in enumerate(segments, start=1)]
+    assert [segment.id for segment in choose(made, 8192, 0.5, grows=False)] == chosen
+
+
+def test_the_cleaner_leaves_the_writer_a_spare() -> None:
+    disk = SimDisk()
+    log = make_log(disk)
+    numbers = interleaved(log)
+    idle(log)
+    log.drop_group(numbers[1])
+    log.drop_group(numbers[2])
+    log.flush()
+    disk.capacity_bytes = 0  # no more spares can be made
+    while len(log._upkeep.spares) > 1:
+        job = run_job(log)
+        assert isinstance(job, Clean | Unlink)
+        log.flush()
+    log._upkeep._to_unlink.clear()
+    assert log.next_job() is None
+
+
 def make_log(disk: SimDisk) -> Log:
     log = open_log(disk, CONFIG)
     for number in log.groups:

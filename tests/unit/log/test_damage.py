@@ -4,7 +4,9 @@ A crash may leave the last flush torn; that is cut, since nothing of it was ackn
 missing had been synced: the group it belongs to is quarantined, or all groups if nothing tells whose it was.
 """
 
+import itertools
 import random
+from contextlib import suppress
 
 import pytest
 
@@ -89,6 +91,37 @@ def test_the_last_flush_cut_at_every_byte_loses_only_what_is_cut() -> None:
             check_content(log, number, 2 if cut >= payload_end else 1)
 
 
+def torn_disk() -> SimDisk:
+    """Make a log whose last flush lost the first of its three frames."""
+    disk, start = filled_disk()
+    log = make_log(disk)
+    start = log._writer.active.end
+    append(log, 1, 3)
+    log.flush()
+    crash(disk)
+    damage(newest_segment(disk), start, bytes(HEADER_BYTES))
+    return disk
+
+
+def test_what_was_cut_stays_cut_when_opening_is_interrupted() -> None:
+    """Frames behind the torn one must not come back under the numbers that the next run gives to its own."""
+    reference = torn_disk()
+    before = reference.steps
+    check_content(make_log(reference), 1, 2)
+    steps = range(reference.steps - before)
+    for first, second, survive in itertools.product(steps, steps, (0.0, 0.5, 1.0)):
+        disk = torn_disk()
+        for step in (first, second):
+            disk.crash_in = step
+            with suppress(Crash):  # the second opening may have less to do
+                make_log(disk)
+            disk.reboot(random.Random(first + second), survive)
+        log = make_log(disk)
+        assert log.damage == ()
+        check_content(log, 1, 2)
+        check_content(log, 2, 2)
+
+
 def test_a_gap_before_a_later_flush_quarantines_every_group_if_the_header_is_gone() -> None:
     """Synced data that is missing is never taken for a torn write."""
     disk, start = filled_disk()
@@ -130,6 +163,17 @@ def test_a_quarantine_survives_restarts_and_ends_when_the_group_is_replaced() ->
     log = make_log(disk)
     assert set(log.groups) == {1, new}
     assert read_all(log, new) == [(3, 1, 3, 3, payload(new, 3))]
+
+
+def test_damage_to_the_last_flush_before_an_orderly_end_is_noticed() -> None:
+    disk = SimDisk()
+    log = make_log(disk)
+    log.create_group(b"a")
+    start = log._writer.active.end
+    append(log, 1)
+    log.close()
+    damage(newest_segment(disk), start + HEADER_BYTES, b"\xff\xff")
+    assert "is damaged" in make_log(disk).group(1).quarantined
 
 
 def test_a_crash_while_opening_a_damaged_log_does_not_hide_the_damage() -> None:

@@ -175,6 +175,21 @@ def test_trimmed_entries_stay_readable_until_a_state_that_covers_them_is_saved(d
     assert [entry.index for entry in entries] == list(range(1, 21))
 
 
+def test_trimming_does_not_wait_for_a_checkpoint_to_let_go(disk: SimDisk) -> None:
+    """On a full disk there is no next checkpoint: a trim has to free space by itself."""
+    log = open_log(disk, CONFIG)
+    number = log.create_group(b"")
+    log.provide_state(number, lambda: (log.group(number).durable_index, b"state"))
+    append(log, number, 20)
+    log.flush()
+    log.trim(number, 15)
+    log.flush()
+    assert log.group(number).runs[0].first_index == 15
+    disk.reboot(random.Random(1), survive=0)
+    group = open_log(disk, CONFIG).group(number)
+    assert (group.first_index, group.state_index, group.state) == (15, 20, b"state")
+
+
 def test_reading_stops_at_either_limit_but_gives_at_least_one_entry(log: Log) -> None:
     number = log.create_group(b"")
     append(log, number, 10, size=96)  # 100 or 101 bytes each

@@ -172,20 +172,16 @@ def _scanned_runs(files: FileCache, segment: Segment, salt: int, found: Recovere
     shadows: dict[int, list[Run]] = {}
     buffer = files.get(segment.name).read(0, segment.end)
     for frame in frames.scan(buffer, segment.id, salt).good:
-        if frame.kind in (Kind.ENTRY, Kind.TRUNCATE) and frame.group in found.groups:
-            _apply_alone(shadows.setdefault(frame.group, []), frame, cold=segment.cold)
+        if frame.kind == Kind.ENTRY and frame.group in found.groups:
+            _add_to_runs(shadows.setdefault(frame.group, []), frame, cold=segment.cold)
     for number, runs in shadows.items():
         for run in runs:
             found.unindexed[segment.id].append((found.groups[number], run))
             yield found.groups[number], run
 
 
-def _apply_alone(runs: list[Run], frame: Frame, *, cold: bool) -> None:
-    """Apply a frame to a group's runs in one segment, without knowing what other segments hold."""
-    if frame.kind == Kind.TRUNCATE or not cold:
-        index.cut_tail(runs, frame.index)
-    if frame.kind == Kind.TRUNCATE:
-        return
+def _add_to_runs(runs: list[Run], frame: Frame, *, cold: bool) -> None:
+    """Add an entry to a group's runs in one segment; what was truncated is still among them."""
     lsn = frame.flush if cold else frame.lsn  # the cleaner notes which run a frame came from
     run = runs[-1] if runs else None
     if run is None or run.term != frame.term or run.next_index != frame.index or (cold and run.lsn != lsn):
