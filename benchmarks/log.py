@@ -2,8 +2,10 @@
 
 `raw append` is write and fdatasync at the end of a growing file; `raw in place` the same into space that was
 written before. `log` is the whole log under its asyncio driver: frames, checksums, index, background jobs. A
-turn is what one fdatasync covers: one frame, or several for as many partitions. CPU counts user and system
-time of the whole process, background included. Rows alternate, and each figure is the median of some rounds.
+turn is what one fdatasync covers: one frame, or several, of one or several partitions. With one frame the log
+waits for each, as raw does; with several, it queues the next turn while one is syncing, as a broker under load
+does. CPU counts user and system time of the whole process, background included. Measurements of a row
+alternate, and each figure is the median of some rounds.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,15 +130,23 @@ class Load:
 
     async def turns(self, until: float) -> int:
         """Run turns until it is time."""
+        ahead = 0 if self._case.frames_per_turn == 1 else 1
+        lsns: deque[int] = deque()
         count = 0
         while time.perf_counter() < until:
-            lsn = self._append_turn()
+            lsns.append(self._append_turn())
             self._driver.wake()
-            while self._durable_lsn < lsn:
-                self._waiter = asyncio.get_running_loop().create_future()
-                await self._waiter
+            if len(lsns) > ahead:
+                await self._durable(lsns.popleft())
             count += 1
+        if lsns:
+            await self._durable(lsns[-1])
         return count
+
+    async def _durable(self, lsn: int) -> None:
+        while self._durable_lsn < lsn:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
 
     def _append_turn(self) -> int:
         log, lsn = self._driver.log, 0
@@ -185,11 +196,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="per measurement (default: 3)")
     parser.add_argument("--rounds", type=int, default=3, help="measurements per figure (default: 3)")
     arguments = parser.parse_args()
+    print("frame  frames per  parti-        raw append          raw in place               log            log, in % of")
     print(
-        "   frame  frames per   parti- |     raw append      |    raw in place     |         log         |  log, in % of"
-    )
-    print(
-        "   bytes        turn   tions  |   MB/s  ms CPU/MB   |   MB/s  ms CPU/MB   |   MB/s  ms CPU/MB   | append in place"
+        "bytes     turn     tions      MB/s  ms CPU/MB      MB/s  ms CPU/MB      MB/s  ms CPU/MB      append  in place"
     )
     with tempfile.TemporaryDirectory(dir=arguments.folder) as scratch:
         folder = Path(scratch)
@@ -200,12 +209,10 @@ def main() -> None:
                 rows[1].append(raw(folder, case, arguments.seconds, in_place=True))
                 rows[2].append(through_log(folder, case, arguments.seconds))
             append, in_place, log = map(median, rows)
-            cells = " | ".join(f"{f.mb_per_s:7.0f}  {f.cpu_ms_per_mb:8.2f}   " for f in (append, in_place, log))
-            print(
-                f"{case.frame_bytes >> 10:5} Ki  {case.frames_per_turn:10}  {case.partitions:7}  | {cells} | "
-                f"{log.mb_per_s / append.mb_per_s:6.0%}  {log.mb_per_s / in_place.mb_per_s:6.0%}",
-                flush=True,
-            )
+            cells = "".join(f"{f.mb_per_s:12.0f}  {f.cpu_ms_per_mb:9.2f}" for f in (append, in_place, log))
+            shape = f"{case.frame_bytes >> 10:4}K  {case.frames_per_turn:7}  {case.partitions:8}"
+            ratios = f"{log.mb_per_s / append.mb_per_s:12.0%}  {log.mb_per_s / in_place.mb_per_s:8.0%}"
+            print(shape + cells + ratios, flush=True)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def dies_if_somebody_else_takes_even_the_reserve(folder: Path) -> None:
     """Appends that nobody asked `admit` for: the write fails, nothing is confirmed, and a restart is clean."""
     log, number = open_log(folder)
     confirmed = 0
-    with pytest.raises(LogFailed) as failure:
+    with pytest.raises(LogFailed) as failure:  # noqa: PT012 - one of many appends fails
         for _ in range(10_000):
             append(log, number)
             log.flush()

@@ -7,7 +7,7 @@ import pytest
 
 from flotilla_broker.log import Log, LogConfig, open_log
 from flotilla_broker.log.cleaner import Clean, choose
-from flotilla_broker.log.jobs import Job, Unlink, WriteIndex
+from flotilla_broker.log.jobs import Job, Remove, WriteIndex
 from flotilla_broker.log.segments import Segment
 from support.logmodel import read_all
 from support.logtools import idle, run_job
@@ -57,9 +57,9 @@ def test_the_cleaner_leaves_the_writer_a_spare() -> None:
     disk.capacity_bytes = 0  # no more spares can be made
     while len(log._upkeep.spares) > 1:
         job = run_job(log)
-        assert isinstance(job, Clean | Unlink)
+        assert isinstance(job, Clean | Remove)
         log.flush()
-    log._upkeep._to_unlink.clear()
+    log._upkeep._to_remove.clear()
     assert log.next_job() is None
 
 
@@ -256,4 +256,4 @@ def test_removing_files_is_left_to_the_background() -> None:
     before = len(disk.names())
     log.flush()
     assert len(disk.names()) >= before
-    assert any(isinstance(job, Unlink) for job in idle(log))
+    assert any(isinstance(job, Remove) for job in idle(log))

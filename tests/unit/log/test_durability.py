@@ -106,7 +106,7 @@ def test_a_log_on_a_real_folder_holds_what_was_written(tmp_path: Path) -> None:
     jobs = idle(log)
     expected = read_all(log, number)
     assert len(expected) == 1201
-    assert {type(job).__name__ for job in jobs} >= {"Preallocate", "WriteIndex", "Unlink"}
+    assert {type(job).__name__ for job in jobs} >= {"Preallocate", "WriteIndex", "Remove"}
     log.close()
     log = open_folder(tmp_path, config)
     assert read_all(log, number) == expected

@@ -1,11 +1,13 @@
 """The rules of the log, one by one."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
 from flotilla_broker.log import (
+    EntryDamaged,
     EntryMissing,
     GroupUnknown,
     Log,
@@ -13,7 +15,10 @@ from flotilla_broker.log import (
     LogMisuse,
     open_log,
 )
+from flotilla_broker.log.cleaner import Clean
+from flotilla_broker.log.jobs import Job, Preallocate, WriteIndex
 from support.logmodel import read_all
+from support.logtools import idle
 from support.simdisk import SimDisk
 
 CONFIG = LogConfig(segment_bytes=8192, entry_bytes_max=2000)
@@ -199,23 +204,43 @@ def test_reading_stops_at_either_limit_but_gives_at_least_one_entry(log: Log) ->
     assert len(log.read(number, 8, bytes_max=1 << 20)) == 3
 
 
-def test_a_reader_that_was_planned_outlives_the_segment_that_it_reads(disk: SimDisk) -> None:
+def test_a_plan_that_comes_too_late_finds_no_other_entry_in_place_of_its_own(disk: SimDisk) -> None:
+    """Guarantee 4: a segment that was freed may be written anew; whoever still reads there is told, not fooled."""
     log = open_log(disk, CONFIG)
     number = log.create_group(b"")
     log.provide_state(number, lambda: (log.group(number).durable_index, b""))
     append(log, number, 100)
     log.flush()
     plan = log.plan_read(number, 1, bytes_max=500)
-    append(log, number, 100)
-    log.trim(number, 150)
-    names = set(disk.names())
-    for _ in range(20):
+    for _ in range(10):
+        append(log, number, 100)
+        log.trim(number, log.group(number).last_index - 20)
+        idle(log)
+    with pytest.raises(EntryDamaged) as late:
+        plan.run()
+    log.quarantine_damaged(late.value)
+    assert not log.group(number).quarantined, "the entry is not damaged, it was trimmed"
+
+
+def test_dead_segments_are_used_again(disk: SimDisk) -> None:
+    """Once as much is trimmed as is written, zeros are written only for what the cleaner takes."""
+    log = open_log(disk, CONFIG)
+    number = log.create_group(b"")
+    log.provide_state(number, lambda: (log.group(number).durable_index, b""))
+    jobs: list[Job] = []
+    for turn in range(60):
+        append(log, number, 100)
         log.flush()
-        if (job := log.next_job()) is not None:
-            job.run()
-            log.end_job(job)
-    assert names - set(disk.names()), "the segment is gone"
-    assert [entry.index for entry in plan.run()][:3] == [1, 2, 3]
+        log.trim(number, log.group(number).last_index)
+        made = idle(log)
+        jobs += made if turn > 5 else []
+    kinds = Counter(type(job) for job in jobs)
+    assert kinds[Preallocate] <= kinds[Clean] + 1
+    assert kinds[Preallocate] < kinds[WriteIndex] / 3
+    disk.reboot(random.Random(3), survive=0)
+    log = open_log(disk, CONFIG)
+    assert log.damage == ()
+    assert [entry[0] for entry in read_all(log, number)] == [6000]
 
 
 def test_a_checkpoint_may_be_larger_than_a_segment(disk: SimDisk) -> None:

@@ -176,6 +176,7 @@ def test_a_full_disk_while_indexing_is_not_a_failure() -> None:
             log.end_job(job)
     assert len(read_all(log, number)) == 59
     disk.capacity_bytes = 1 << 30
+    log.look_again()
     idle(log)
     assert any(name.endswith(".index") for name in disk.names())
     assert len(read_all(log, number)) == 59

@@ -6,8 +6,9 @@ last flush was whole.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 from flotilla_broker.log.errors import EntryDamaged, LogFailed
 from flotilla_broker.log.flush import Durable, Flush
@@ -16,6 +17,40 @@ from flotilla_broker.log.reading import Entry
 from flotilla_broker.log.store import Log
 
 _IDLE_S = 1.0  # also how soon space that others freed is noticed
+
+
+class Worker:
+    """A thread that runs one thing at a time and reports to the loop.
+
+    An executor does the same through two layers of futures, which cost as much time as the sync that waits behind
+    them.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+        self._loop = loop
+        self._queue: SimpleQueue[tuple[Callable[[], None], Callable[[BaseException | None], None]] | None]
+        self._queue = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        """Run `work` in the thread, and then `done` on the loop, with the error if there was one."""
+        self._queue.put((work, done))
+
+    def stop(self) -> None:
+        """End the thread once it has done what it was given."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (item := self._queue.get()) is not None:
+            work, done = item
+            error: BaseException | None = None
+            try:
+                work()
+            except BaseException as raised:  # noqa: BLE001 - whatever it was, the loop has to hear of it
+                error = raised
+            self._loop.call_soon_threadsafe(done, error)
 
 
 class LogDriver:
@@ -32,10 +67,10 @@ class LogDriver:
         self._on_durable = on_durable
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
-        self._flusher = ThreadPoolExecutor(1, "log-flush")
-        self._worker = ThreadPoolExecutor(1, "log-job")
-        self._flush: asyncio.Future[None] | None = None
-        self._job: asyncio.Future[None] | None = None
+        self._flusher = Worker(self._loop, "log-flush")
+        self._worker = Worker(self._loop, "log-job")
+        self._quiet = asyncio.Event()  # nothing is under way
+        self._flushing = self._working = False
         self._woken = False
         self._closing = False
         self._marked_lsn = log.last_lsn
@@ -50,23 +85,26 @@ class LogDriver:
 
     async def read(self, number: int, index: int, *, bytes_max: int, count_max: int = 1 << 20) -> list[Entry]:
         """Read entries without holding up the loop."""
-        plan = self.log.plan_read(number, index, bytes_max=bytes_max, count_max=count_max)
-        try:
-            return await asyncio.to_thread(plan.run)
-        except EntryDamaged as error:
-            self.log.quarantine_damaged(error)
-            self.wake()
-            raise
+        while True:
+            plan = self.log.plan_read(number, index, bytes_max=bytes_max, count_max=count_max)
+            try:
+                return await asyncio.to_thread(plan.run)
+            except EntryDamaged as error:
+                self.log.quarantine_damaged(error)
+                self.wake()
+                if self.log.group(number).quarantined:
+                    raise
 
     async def close(self) -> None:
         """Finish what is under way, sync everything, and close the log."""
         self._closing = True
         self._idle.cancel()
-        while waiting := [future for future in (self._flush, self._job) if future is not None]:
-            await asyncio.wait(waiting)
-        await self._loop.run_in_executor(self._flusher, self.log.close)
-        self._flusher.shutdown()
-        self._worker.shutdown()
+        while self._flushing or self._working:
+            self._quiet.clear()
+            await self._quiet.wait()
+        self._flusher.stop()
+        self._worker.stop()
+        await asyncio.to_thread(self.log.close)
 
     def _turn(self) -> None:
         self._woken = False
@@ -79,14 +117,14 @@ class LogDriver:
             self._fail(error)
 
     def _start_flush(self) -> None:
-        flush = None if self._flush is not None else self.log.begin_flush()
+        flush = None if self._flushing else self.log.begin_flush()
         if flush is not None:
-            self._flush = self._loop.run_in_executor(self._flusher, flush.run)
-            self._flush.add_done_callback(lambda future: self._end_flush(flush, future))
+            self._flushing = True
+            self._flusher.run(flush.run, lambda error: self._end_flush(flush, error))
 
-    def _end_flush(self, flush: Flush, future: "asyncio.Future[None]") -> None:
-        self._flush = None
-        error = future.exception()
+    def _end_flush(self, flush: Flush, error: BaseException | None) -> None:
+        self._flushing = False
+        self._quiet.set()
         if error is not None:
             self._fail(error)
             return
@@ -95,14 +133,14 @@ class LogDriver:
         self._on_durable(durable)
 
     def _start_job(self) -> None:
-        job = None if self._job is not None else self.log.next_job()
+        job = None if self._working else self.log.next_job()
         if job is not None:
-            self._job = self._loop.run_in_executor(self._worker, job.run)
-            self._job.add_done_callback(lambda future: self._end_job(job, future))
+            self._working = True
+            self._worker.run(job.run, lambda error: self._end_job(job, error))
 
-    def _end_job(self, job: Job, future: "asyncio.Future[None]") -> None:
-        self._job = None
-        error = future.exception()
+    def _end_job(self, job: Job, error: BaseException | None) -> None:
+        self._working = False
+        self._quiet.set()
         if error is not None:
             self._fail(error)
             return
@@ -113,6 +151,7 @@ class LogDriver:
         self._idle = self._loop.call_later(_IDLE_S, self._on_idle)
         if self.log.last_lsn != self._marked_lsn and self.log.durable_lsn == self.log.last_lsn:
             self._marked_lsn = self.log.mark()
+        self.log.look_again()
         self.wake()
 
     def _fail(self, error: BaseException) -> None:

@@ -16,6 +16,10 @@ class Step:
     adopt: tuple[str, str] | None = None  # a spare, and the name that it gets before anything is written to it
     made: bool = False  # the file is new in the folder
 
+    def fill_page(self, page_bytes: int) -> None:
+        """Add zeros up to the end of the last page; `position` is where a page begins."""
+        self.buffers.append(bytes(-sum(map(len, self.buffers)) % page_bytes))
+
 
 @dataclass(slots=True)
 class Flush:

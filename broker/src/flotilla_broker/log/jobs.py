@@ -90,20 +90,23 @@ def write_index(fs: FileSystem, segment: int, end: int, runs: list[tuple[RunReco
 
 
 @dataclass(slots=True)
-class Unlink:
-    """Removes files that nothing refers to any more."""
+class Remove:
+    """Removes files that nothing refers to any more, or makes spares of them."""
 
     fs: FileSystem
     names: list[str]
-    done: Callable[[], None]
+    recycle: dict[str, str]  # from a segment's name to a spare's
+    done: Callable[[list[str]], None]
 
     def run(self) -> None:
         """Remove what is there: an index may never have been written."""
         present = set(self.fs.names())
         for name in self.names:
-            if name in present:
+            if name in self.recycle:
+                self.fs.rename(name, self.recycle[name])
+            elif name in present:
                 self.fs.unlink(name)
 
     def finish(self) -> None:
         """Tell the log that there is more room."""
-        self.done()
+        self.done(list(self.recycle.values()))

@@ -9,6 +9,7 @@ import msgspec
 from flotilla_broker.log.config import LogConfig
 from flotilla_broker.log.errors import StoreUnreadable
 from flotilla_broker.log.files import FileCache, FileSystem
+from flotilla_broker.log.jobs import Preallocate
 from flotilla_broker.log.memory import MemoryFileSystem
 from flotilla_broker.log.osfiles import OsFileSystem
 from flotilla_broker.log.records import FORMAT, Durability, StoreRecord
@@ -51,11 +52,12 @@ def open_log(fs: FileSystem, config: LogConfig, *, random_u32: Callable[[], int]
     found = recover(files, folder, store.salt) if store.begun else _start_over(fs, folder)
     _judge_last_run(fs, store, found)
     _cut_torn(fs, files, found)
-    found.spares = _usable_spares(fs, folder, found, config)
+    found.spares = _usable_spares(fs, folder, found, config) or _make_spare(fs, folder, config)
     now = msgspec.structs.replace(store, durability=config.durability, boot_id=fs.boot_id(), begun=True, clean=False)
     log = Log(fs, files, config, now, found)
     log.start()
-    write_store(fs, now)  # only now: what was found about the last run is in the checkpoint
+    if now.differs_from(store):
+        write_store(fs, now)  # only now: what was found about the last run is in the checkpoint
     return log
 
 
@@ -98,3 +100,11 @@ def _usable_spares(fs: FileSystem, folder: Folder, found: Recovered, config: Log
         else:
             found.obsolete.append(spare_name(number))
     return tuple(usable)
+
+
+def _make_spare(fs: FileSystem, folder: Folder, config: LogConfig) -> tuple[int, ...]:
+    """Make the first segment in advance like all others; a file that grows takes twice as long to sync."""
+    number = max(folder.spares, default=0) + 1
+    job = Preallocate(fs, spare_name(number), config.segment_bytes, lambda _: None)
+    job.run()
+    return (number,) if job.made else ()

@@ -69,6 +69,15 @@ class StoreRecord(msgspec.Struct, frozen=True, kw_only=True):
     begun: bool  # False: made, but nothing was ever promised about what is in it
     clean: bool  # closed in order, with everything synced
 
+    def differs_from(self, other: "StoreRecord") -> bool:
+        """Tell whether it has to be written. With fsync, what tells of the last run is of no interest.
+
+        So a log on a full disk, where nothing new can be written, can still be opened and closed.
+        """
+        if self.durability == other.durability == Durability.FSYNC:
+            return self.begun != other.begun
+        return self != other
+
 
 encode = msgspec.msgpack.Encoder().encode
 decode_group = msgspec.msgpack.Decoder(GroupRecord).decode

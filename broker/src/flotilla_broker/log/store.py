@@ -298,11 +298,11 @@ class Log:
         try:
             return self.plan_read(number, index, bytes_max=bytes_max, count_max=count_max).run()
         except EntryDamaged as error:
-            self.quarantine(number, str(error))
+            self.quarantine_damaged(error)
             raise
 
     def plan_read(self, number: int, index: int, *, bytes_max: int, count_max: int = 1 << 20) -> ReadPlan:
-        """Plan to read entries; `run` it in any thread. Who gets EntryDamaged from it should `quarantine`."""
+        """Plan to read entries; `run` it in any thread, soon. EntryDamaged goes to `quarantine_damaged`."""
         group = self.group(number)
         group.check_usable()
         if not group.keep_from <= index <= group.last_index:
@@ -398,16 +398,27 @@ class Log:
     def next_job(self) -> Job | None:
         """Return work for the background, one job at a time; None if there is none."""
         self._check_open()
-        return self._upkeep.next_job(self.space())
+        return self._upkeep.next_job(self.space)
+
+    def look_again(self) -> None:
+        """Look for work in the background although nothing happened here: others may have freed space."""
+        self._upkeep.look_again()
 
     def end_job(self, job: Job) -> None:
         """Take note that a job has run."""
         self._upkeep.end_job(job)
 
     def quarantine_damaged(self, error: EntryDamaged) -> None:
-        """Quarantine the group of an entry that turned out to be damaged, if it is still in service."""
+        """Quarantine the group of an entry that a plan found damaged, if it still is when it is read again.
+
+        Between a plan and its run, an entry may have been trimmed or moved, and its old place written anew.
+        """
         group = self._groups.get(error.group)
-        if group is not None and not group.quarantined:
+        if group is None or group.quarantined or not group.keep_from <= error.index <= group.last_index:
+            return
+        try:
+            self.plan_read(error.group, error.index, bytes_max=1).run()
+        except EntryDamaged:
             self.quarantine(error.group, str(error))
 
     # -- checkpoints --------------------------------------------------------------------------------------
@@ -424,7 +435,7 @@ class Log:
         self.flush(sync=True)
         if self._config.durability == Durability.OS:
             self._upkeep.sync_segments()
-        write_store(self._fs, msgspec.structs.replace(self._store, clean=True))
+            write_store(self._fs, msgspec.structs.replace(self._store, clean=True))
         self.fail(RuntimeError("it was closed"))
         self._fs.close()
 

@@ -14,7 +14,7 @@ from flotilla_broker.log.flush import Flush
 from flotilla_broker.log.frames import Kind
 from flotilla_broker.log.group import Group
 from flotilla_broker.log.index import Freed, Run, RunRecord, run_record
-from flotilla_broker.log.jobs import Job, Preallocate, Unlink, WriteIndex
+from flotilla_broker.log.jobs import Job, Preallocate, Remove, WriteIndex
 from flotilla_broker.log.records import Cleaned, SegmentRecord, encode
 from flotilla_broker.log.recovery import Recovered
 from flotilla_broker.log.segments import Segment, spare_name
@@ -22,6 +22,7 @@ from flotilla_broker.log.space import Space
 from flotilla_broker.log.writer import Writer
 
 _SPARES_OF_THE_WRITER = 1  # the cleaner leaves this many
+_RECYCLED_MAX = 4  # spares beyond those that are wanted anyway
 _URGENT_LIVE_PART_MAX = 0.9  # short of space, the cleaner works harder for each byte
 
 
@@ -48,12 +49,14 @@ class Upkeep:
         self._to_index = [found.segments[number] for number in found.unindexed]
         self._index_plan: tuple[int, Segment, WriteIndex] | None = None  # to be run once that lsn is durable
         self._durable_lsn = found.next_lsn - 1
-        self._to_unlink = list(found.obsolete)
+        self._to_remove = list(found.obsolete)
+        self._recyclable: list[str] = []  # those among them that have the size of a spare
         self._retired: list[tuple[int, list[Segment]]] = []  # removable once that lsn is durable
         self._next_spare = max(found.spares, default=0) + 1
         self._starved_growth = -1  # how many segments seemed possible when making one failed
         self._index_failed = False  # for lack of room
         self._job: Job | None = None
+        self._may_have_work = True
         self._groups: Mapping[int, Group] = {}
         self._writer: Writer
         self.spares = [spare_name(number) for number in found.spares]
@@ -67,6 +70,7 @@ class Upkeep:
 
     def take_spare(self) -> str | None:
         """Give a spare away, the reserve included: what was admitted has to be written."""
+        self._may_have_work = True
         return self.spares.pop(0) if self.spares else None
 
     def add_segment(self, segment: Segment) -> None:
@@ -80,18 +84,24 @@ class Upkeep:
 
     def free(self, freed: Freed) -> None:
         """Take note of what died."""
+        self._may_have_work = True
         for segment, size in freed.items():
             self._segments[segment].live_bytes -= size
 
     def note_flush(self, flush: Flush) -> None:
         """Take note of what is durable now."""
         self._durable_lsn = flush.last_lsn
+        if flush.sealed or self._retired or self._index_plan is not None:
+            self._may_have_work = True
         for segment in flush.sealed:
             segment.settled = True
             self._to_index.append(segment)
         durable = [segments for lsn, segments in self._retired if lsn <= flush.last_lsn]
         self._retired = self._retired[len(durable) :]
-        self._to_unlink += [name for segments in durable for s in segments for name in (s.name, s.index_name)]
+        for segment in (segment for segments in durable for segment in segments):
+            self._to_remove += [segment.name, segment.index_name]
+            if segment.file_bytes == self._config.segment_bytes:
+                self._recyclable.append(segment.name)
 
     def sync_segments(self) -> None:
         """Sync what was written without a sync."""
@@ -116,28 +126,51 @@ class Upkeep:
 
     # -- jobs ---------------------------------------------------------------------------------------------
 
-    def next_job(self, space: Space) -> Job | None:
+    def look_again(self) -> None:
+        """Look for work although nothing happened here: others may have freed space."""
+        self._may_have_work = True
+
+    def next_job(self, take_space: Callable[[], Space]) -> Job | None:
         """Choose the next job: first what gives room, then what keeps memory small, then what needs room."""
-        if self._job is None:
-            self._job = self._unlink() or self._write_index(space) or self._preallocate(space) or self._clean(space)
-            return self._job
-        return None
+        if self._job is not None or not self._may_have_work:
+            return None
+        space = take_space()
+        self._job = self._remove() or self._write_index(space) or self._preallocate(space) or self._clean(space)
+        self._may_have_work = self._job is not None
+        return self._job
 
     def end_job(self, job: Job) -> None:
         """Take a job's result in."""
         self._job = None
+        self._may_have_work = True
         job.finish()
 
-    def _unlink(self) -> Job | None:
-        if not self._to_unlink:
+    def _remove(self) -> Job | None:
+        """Remove dead files, but keep some segments as spares: that saves writing zeros.
+
+        Old frames in them do no harm, because a frame names its segment.
+        """
+        if not self._to_remove:
             return None
-        names, self._to_unlink = self._to_unlink, []
+        names, self._to_remove = self._to_remove, []
         for name in names:
             self._files.forget(name)
-        return Unlink(self._fs, names, self._unlinked)
+        wanted = max(0, self._spares_wanted + _RECYCLED_MAX - len(self.spares))
+        recycle = {name: self._name_spare() for name in self._recyclable[:wanted]}
+        self._recyclable = []
+        return Remove(self._fs, names, recycle, self._removed)
 
-    def _unlinked(self) -> None:
+    def _removed(self, recycled: list[str]) -> None:
+        self.spares += recycled
         self._starved_growth, self._index_failed = -1, False
+
+    @property
+    def _spares_wanted(self) -> int:
+        return self._config.reserve_segments + self._config.ahead_segments
+
+    def _name_spare(self) -> str:
+        self._next_spare += 1
+        return spare_name(self._next_spare - 1)
 
     def _write_index(self, space: Space) -> Job | None:
         """Write the index of a sealed segment, once everything that it leaves out is durably dead.
@@ -180,11 +213,8 @@ class Upkeep:
                 run.move(segment.id, rows, record.first_index, listed.row)
 
     def _preallocate(self, space: Space) -> Job | None:
-        wanted = self._config.reserve_segments + self._config.ahead_segments
-        if len(self.spares) >= wanted or space.growth <= max(0, self._starved_growth):
+        if len(self.spares) >= self._spares_wanted or space.growth <= max(0, self._starved_growth):
             return None
-        name = spare_name(self._next_spare)
-        self._next_spare += 1
 
         def done(made: str | None) -> None:
             if made is None:
@@ -192,7 +222,7 @@ class Upkeep:
             else:
                 self.spares.append(made)
 
-        return Preallocate(self._fs, name, self._config.segment_bytes, done)
+        return Preallocate(self._fs, self._name_spare(), self._config.segment_bytes, done)
 
     def _clean(self, space: Space) -> Job | None:
         urgent = space.spares + space.growth <= space.reserve
@@ -203,7 +233,7 @@ class Upkeep:
             return None
         if not any(segment.live_bytes for segment in victims):
             self._retire(victims, [])
-            return self._unlink()
+            return self._remove()
         if len(self.spares) <= _SPARES_OF_THE_WRITER:
             return None
         chosen = {segment.id: self._files.get(segment.name) for segment in victims}
@@ -218,7 +248,7 @@ class Upkeep:
 
     def _cleaned(self, job: Clean) -> None:
         if job.damaged is not None or job.full:
-            self._to_unlink.append(job.spare)
+            self._to_remove.append(job.spare)
             if job.damaged is not None:
                 for piece in job.pieces:
                     if piece.group == job.damaged.group:

@@ -3,6 +3,9 @@
 Each segment opens with a checkpoint of every group, so that older segments are needed only for the entries in
 them. A frame never spans segments. Frames are packed as they are queued, while the flush before is still
 syncing.
+
+A flush writes whole pages: it begins with what the page that it starts in holds already, and ends with zeros. The
+kernel would otherwise read a page from disk before it changes a part of it.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,6 +20,8 @@ from flotilla_broker.log.frames import Kind, frame_bytes
 from flotilla_broker.log.segments import Segment
 
 _CHECKPOINT_BYTES_MAX = 1 << 31  # positions are kept in 32 bits
+
+_PAGE_BYTES = 4096
 
 Checkpoint = Iterator[tuple[Kind, int, bytes]]  # kind, group, payload
 
@@ -139,7 +144,22 @@ class Writer:
         """Hand out what is queued, and the segments that it ends; all that follows belongs to the next flush."""
         steps, self._steps = self._steps, []
         sealed, self._sealed = self._sealed, []
-        self._start_step(Step(self._file, self.active.end))
+        in_page = self.active.end % _PAGE_BYTES
+        tail = _last_bytes(self._buffers, in_page)
+        for step in steps:
+            step.fill_page(_PAGE_BYTES)
+        self._start_step(Step(self._file, self.active.end - in_page, [tail]))
         self._flush_lsn = self.next_lsn
         self.flushing, self.queued = self.queued, {}
         return steps, sealed
+
+
+def _last_bytes(buffers: list[Buffer], size: int) -> bytes:
+    """Return the last `size` bytes of all buffers together."""
+    parts: list[Buffer] = []
+    for buffer in reversed(buffers):
+        if size <= 0:
+            break
+        parts.append(memoryview(buffer)[-size:])
+        size -= len(buffer)
+    return b"".join(reversed(parts))
