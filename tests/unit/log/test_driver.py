@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,39 @@ def test_an_idle_log_proves_that_its_last_flush_was_whole() -> None:
         with pytest.raises(EntryDamaged):
             await driver.read(number, 1, bytes_max=1)
         assert driver.log.group(number).quarantined
-        driver._idle.cancel()
+        await driver.close()
         assert open_log(disk, CONFIG).group(number).quarantined
+
+    on_loop(body)
+
+
+def test_a_flush_that_fails_while_closing_is_not_tried_again() -> None:
+    """Guarantee 1: after a failed sync nothing is synced on that file any more, not even to end in order."""
+
+    async def body() -> None:
+        disk = SimDisk()
+        log = open_log(disk, CONFIG)
+        syncs, started, proceed = [], threading.Event(), threading.Event()
+
+        def fail(kind: str) -> int | None:
+            if kind != "sync":
+                return None
+            syncs.append(kind)
+            started.set()
+            proceed.wait()
+            return errno.EIO
+
+        disk.fail = fail
+        seen = Durables()
+        driver = LogDriver(log, seen.on_durable, seen.on_failure)
+        log.create_group(b"")
+        driver.wake()
+        await asyncio.to_thread(started.wait)
+        closing = asyncio.create_task(driver.close())
+        await asyncio.sleep(0)
+        proceed.set()
+        await closing
+        assert len(seen.failures) == len(syncs) == 1
 
     on_loop(body)
 
@@ -137,5 +169,6 @@ def test_a_failure_is_reported_once_and_ends_the_log(kind: str) -> None:
         await asyncio.sleep(0)
         assert len(seen.failures) == 1
         assert isinstance(seen.failures[0], OSError)
+        await driver.close()
 
     on_loop(body)

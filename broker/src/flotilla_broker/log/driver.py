@@ -72,7 +72,7 @@ class LogDriver:
         self._quiet = asyncio.Event()  # nothing is under way
         self._flushing = self._working = False
         self._woken = False
-        self._closing = False
+        self._closing = self._failed = False
         self._marked_lsn = log.last_lsn
         self._idle = self._loop.call_later(_IDLE_S, self._on_idle)
         self.wake()
@@ -96,7 +96,7 @@ class LogDriver:
                     raise
 
     async def close(self) -> None:
-        """Finish what is under way, sync everything, and close the log."""
+        """Finish what is under way, sync everything unless the log has failed, and close it."""
         self._closing = True
         self._idle.cancel()
         while self._flushing or self._working:
@@ -155,9 +155,9 @@ class LogDriver:
         self.wake()
 
     def _fail(self, error: BaseException) -> None:
-        if self._closing:
-            return
+        self.log.fail(error)
         self._closing = True
         self._idle.cancel()
-        self.log.fail(error)
-        self._on_failure(error)
+        if not self._failed:
+            self._failed = True
+            self._on_failure(error)

@@ -429,15 +429,19 @@ class Log:
         self.flush(sync=True)
 
     def close(self) -> None:
-        """Write and sync everything, and let go of the folder. The log cannot be used any more."""
+        """Write and sync everything, unless the log has failed, and let go of the folder."""
+        if self._failed is None:
+            self._sync_all()
+            self.fail(RuntimeError("it was closed"))
+        self._fs.close()
+
+    def _sync_all(self) -> None:
         self.flush(sync=True)
         self.mark()
         self.flush(sync=True)
         if self._config.durability == Durability.OS:
             self._upkeep.sync_segments()
             write_store(self._fs, msgspec.structs.replace(self._store, clean=True))
-        self.fail(RuntimeError("it was closed"))
-        self._fs.close()
 
     def _checkpoint(self) -> Checkpoint:
         records = [group.for_checkpoint() for group in self._groups.values()]
