@@ -28,7 +28,6 @@ from flotilla_broker.log.files import Buffer, FileCache, FileSystem
 from flotilla_broker.log.flush import Durable, Flush
 from flotilla_broker.log.frames import Kind, frame_bytes
 from flotilla_broker.log.group import Group
-from flotilla_broker.log.index import Row
 from flotilla_broker.log.jobs import Job
 from flotilla_broker.log.reading import Entry, Place, ReadPlan
 from flotilla_broker.log.records import CheckpointHead, Durability, GroupRecord, StoreRecord, encode
@@ -318,16 +317,14 @@ class Log:
     def _places(self, group: Group, index: int) -> Iterator[Place]:
         for run in group.runs_from(index):
             start = max(index, run.first_index)
+            name = self._upkeep.segment(run.segment).name
             for at in range(start, run.next_index, _ROWS_PER_LOOK):
                 rows = run.slice(at, min(_ROWS_PER_LOOK, run.next_index - at))
                 for ahead, row in enumerate(rows):
-                    yield self._place(run.segment, at + ahead, run.term, row)
-
-    def _place(self, segment: int, index: int, term: int, row: Row) -> Place:
-        payload = self._writer.payload(row.lsn)
-        file = None if payload is not None else self._files.get(self._upkeep.segment(segment).name)
-        entry = Entry(index, term, row.next_offset, row.time_ms, b"" if payload is None else payload)
-        return Place(entry, segment, file, row.position, row.size, row.lsn)
+                    payload = self._writer.payload(row.lsn)
+                    file = self._files.get(name) if payload is None else None
+                    entry = Entry(at + ahead, run.term, row.next_offset, row.time_ms, payload or b"")
+                    yield Place(entry, run.segment, file, row.position, row.size, row.lsn)
 
     def term_of(self, number: int, index: int) -> int:
         """Tell the term of an entry, or of the one before the first."""
