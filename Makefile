@@ -16,7 +16,7 @@ BIN := .venv/bin
 MEMBERS := client broker
 PROJECTS := pyproject.toml $(MEMBERS:%=%/pyproject.toml)
 
-.PHONY: help setup test lint fmt lock bench clean
+.PHONY: help setup run test lint fmt lock bench clean
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -34,6 +34,10 @@ $(UV):
 	@$(UV) pip sync --quiet --python .venv --require-hashes requirements.lock
 	@$(UV) pip install --quiet --python .venv --no-deps --no-build-isolation $(MEMBERS:%=--editable %)
 	@touch $@
+
+run: setup ## set up everything; there is no server to start yet
+	@echo "Everything is set up. There is no server to start yet: brokers, managers and the HTTP API are still to come."
+	@echo "What there is: record batches and the log on disk. README.md has an example; 'make test' runs the tests."
 
 test: setup ## run the tests: lint, unit, system; ends with a table of what ran
 	@$(BIN)/python tools/run_tests.py
