@@ -8,6 +8,7 @@ PYTHON ?= python3
 export FLOTILLA_CACHE ?= $(HOME)/.cache/flotilla
 export UV_CACHE_DIR := $(FLOTILLA_CACHE)/uv
 export UV_PYTHON_DOWNLOADS := never
+export UV_SYSTEM_CERTS ?= true
 export PIP_CACHE_DIR := $(FLOTILLA_CACHE)/pip
 
 UV_VERSION := 0.13.7

@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from flotilla_broker.log import DiskFull, Log, LogConfig, LogFailed, open_log
+from flotilla_broker.log import DiskFull, EntryDamaged, Log, LogConfig, LogFailed, StoreUnreadable, open_log
 from flotilla_broker.log.space import Space, growth
 from support.logmodel import read_all
-from support.logtools import idle
+from support.logtools import idle, run_job
 from support.simdisk import SimDisk
 
 SEGMENT = 8192
@@ -161,6 +161,71 @@ def test_a_failed_write_or_sync_is_never_tried_again(kind: str, code: int) -> No
     disk.reboot(random.Random(0), survive=0)
     log, number = make_log(disk)
     assert [entry[4] for entry in read_all(log, number)] == [b"first"]
+
+
+@pytest.mark.parametrize("kind", ["create", "preallocate", "write"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_no_room_for_a_job_is_no_failure_whatever_step_it_stops(kind: str, code: int) -> None:
+    disk = SimDisk()
+    log, number = make_log(disk)
+    for index in range(1, 30):
+        log.append(number, index, 1, bytes(500), index, index)
+        log.flush()
+    disk.fail = lambda asked: code if asked == kind else None
+    for _ in range(20):
+        run_job(log)
+    disk.fail = lambda _: None
+    disk.capacity_bytes *= 2
+    log.look_again()
+    idle(log)
+    assert len(read_all(log, number)) == 29
+    assert not any(name.endswith(".tmp") for name in disk.names())
+
+
+def test_a_part_of_the_disk_that_cannot_be_read_quarantines_what_lies_there() -> None:
+    """An unreadable entry takes its group out of service, not the process, and not in a loop of restarts."""
+    disk = SimDisk()
+    log, number = make_log(disk)
+    other = log.create_group(b"")
+    for index in range(1, 60):
+        for target in (number, other):
+            log.append(target, index, 1, bytes(300), index, index)
+        log.flush()
+    idle(log)
+    place = log.plan_read(number, 3, bytes_max=1).places[0]
+    assert place.file is not None
+    original = place.file.read
+
+    def unreadable(position: int, size: int) -> bytes:
+        if position <= place.position < position + size:
+            raise OSError(errno.EIO, "simulated")
+        return original(position, size)
+
+    place.file.read = unreadable  # type: ignore[method-assign]
+    with pytest.raises(EntryDamaged, match="simulated"):
+        log.read(number, 3, bytes_max=1)
+    assert log.group(number).quarantined
+    log.drop_group(number)
+    idle(log)
+    assert log.read(other, 59, bytes_max=1)[0].index == 59
+    place.file.read = original  # type: ignore[method-assign]
+
+
+def test_a_log_whose_newest_segment_cannot_be_read_is_refused_with_the_reason() -> None:
+    disk = SimDisk()
+    make_log(disk)
+    disk.fail = lambda asked: errno.EIO if asked == "read" else None
+    with pytest.raises(OSError, match="simulated failure"):
+        open_log(disk, CONFIG)
+    newest = disk.open(max(name for name in disk.names() if name.endswith(".log")))
+
+    def unreadable(position: int, size: int) -> bytes:
+        raise OSError(errno.EIO, f"simulated at {position}, {size}")
+
+    disk.fail = lambda _: None
+    newest.read = unreadable  # type: ignore[method-assign]
+    with pytest.raises(StoreUnreadable, match=r"cannot be read .*its replicas have to be rebuilt"):
+        open_log(disk, CONFIG)
 
 
 def test_a_full_disk_while_indexing_is_not_a_failure() -> None:

@@ -16,12 +16,13 @@ from flotilla_broker.log import frames
 from flotilla_broker.log.errors import EntryDamaged
 from flotilla_broker.log.files import Buffer, File, FileSystem
 from flotilla_broker.log.frames import Kind
-from flotilla_broker.log.index import Run, RunRecord, run_record
+from flotilla_broker.log.index import Run, RunRecord, pack, run_record, unpack
 from flotilla_broker.log.jobs import write_index
 from flotilla_broker.log.reading import Entry, Place, ReadPlan
 from flotilla_broker.log.segments import Segment
 
-_WRITE_BYTES = 1 << 20
+_PART_BYTES = 1 << 20
+_PART_ENTRIES = 1024
 _SMALL_PART = 8  # a segment is small below this part of the full size ...
 _SMALL_MIN = 8  # ... and small ones are merged when there are this many
 _VICTIMS_MAX = 64
@@ -54,29 +55,31 @@ def choose(segments: Sequence[Segment], segment_bytes: int, live_part_max: float
 class Piece(NamedTuple):
     """A run as it was when the cleaner was planned."""
 
-    group: int
     run: Run
     record: RunRecord
-    rows: "array[int]"
-    places: list[Place]
+    segment: int
+    file: File
+    source: "array[int]"  # rows in the old segment
+    target: "array[int]"  # rows in the new one
+
+    def parts(self) -> Iterator[list[Place]]:
+        """Yield its entries, some at a time."""
+        part: list[Place] = []
+        size = 0
+        for index, row in enumerate(unpack(self.source), start=self.record.first_index):
+            entry = Entry(index, self.record.term, row.next_offset, row.time_ms, b"")
+            part.append(Place(entry, self.segment, self.file, row.position, row.size, row.lsn))
+            size += row.size
+            if size >= _PART_BYTES or len(part) == _PART_ENTRIES:
+                yield part
+                part, size = [], 0
+        if part:
+            yield part
 
 
 def plan_piece(group: int, run: Run, file: File) -> Piece:
-    """Note a run's entries; it may shrink while they are copied."""
-    record = run_record(group, run)
-    rows = run.slice(run.first_index, run.count)
-    places = [
-        Place(
-            Entry(run.first_index + at, run.term, row.next_offset, row.time_ms, b""),
-            run.segment,
-            file,
-            row.position,
-            row.size,
-            row.lsn,
-        )
-        for at, row in enumerate(rows)
-    ]
-    return Piece(group, run, record, array("q"), places)
+    """Note where a run's entries are; it may shrink while they are copied."""
+    return Piece(run, run_record(group, run), run.segment, file, run.rows.get(run.row, run.count), array("q"))
 
 
 @dataclass(slots=True)
@@ -107,7 +110,7 @@ class Clean:
         self._write(file)
         file.truncate(self.target.end)
         file.sync()
-        runs = [(piece.record, piece.rows) for piece in self.pieces]
+        runs = [(piece.record, piece.target) for piece in self.pieces]
         self.full = not write_index(self.fs, self.target.id, self.target.end, runs)
         if not self.full:
             self.fs.rename(self.spare, self.target.name)
@@ -118,45 +121,33 @@ class Clean:
         self.done(self)
 
     def _copy(self, piece: Piece, file: File) -> None:
-        for part in _parts(piece.places):
-            for place, entry in zip(part, ReadPlan(piece.group, self.salt, part).run(), strict=True):
+        for part in piece.parts():
+            for place, entry in zip(part, ReadPlan(piece.record.group, self.salt, part).run(), strict=True):
                 self._put(piece, place, entry)
-            if self._queued_bytes >= _WRITE_BYTES:
+            if self._queued_bytes >= _PART_BYTES:
                 self._write(file)
 
     def _put(self, piece: Piece, place: Place, entry: Entry) -> None:
-        position, target = self.target.end + self._queued_bytes, self.target.id
-        origin = piece.record.lsn  # frames of one run stay recognisable, should the index ever be lost
-        fields = (
+        position = self.target.end + self._queued_bytes
+        header = frames.pack(
+            self.salt,
+            self.target.id,
             place.lsn,
-            origin,
-            piece.group,
+            piece.record.lsn,  # frames of one run stay recognisable, should the index ever be lost
+            piece.record.group,
             Kind.ENTRY,
             entry.index,
             entry.term,
             entry.next_offset,
             entry.time_ms,
+            place.size,
+            crc32(entry.payload),
         )
-        header = frames.pack(self.salt, target, *fields, place.size, crc32(entry.payload))
         self._buffers += (header, entry.payload, frames.padding(place.size))
         self._queued_bytes += frames.frame_bytes(place.size)
-        piece.rows.extend((position | place.size << 32, place.lsn, entry.next_offset, entry.time_ms))
+        piece.target.extend(pack(position, place.size, place.lsn, entry.next_offset, entry.time_ms))
 
     def _write(self, file: File) -> None:
         file.write(self.target.end, self._buffers)
         self.target.end += self._queued_bytes
         self._buffers, self._queued_bytes = [], 0
-
-
-def _parts(places: list[Place]) -> Iterator[list[Place]]:
-    """Cut a run into parts that fit in memory."""
-    part: list[Place] = []
-    size = 0
-    for place in places:
-        part.append(place)
-        size += place.size
-        if size >= _WRITE_BYTES:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part

@@ -7,6 +7,7 @@ An open file stays readable after it was unlinked or renamed, for as long as som
 was planned before the cleaner removed a segment finishes undisturbed.
 """
 
+import errno
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -66,6 +67,17 @@ class FileSystem(Protocol):
 
     def close(self) -> None:
         """Let go of the folder."""
+
+
+def is_full(error: OSError) -> bool:
+    """Tell whether an error means that there is no room, which may pass."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def discard(fs: FileSystem, name: str) -> None:
+    """Remove a file that may never have been made."""
+    if name in fs.names():
+        fs.unlink(name)
 
 
 class FileCache:

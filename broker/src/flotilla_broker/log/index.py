@@ -10,11 +10,12 @@ when it was sealed, and the cleaner keeps runs of different segments apart. That
 over one another by lsn (`Group.overlay`) instead of comparing entries.
 """
 
+import errno
 import struct
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -43,6 +44,18 @@ class Row(NamedTuple):
     lsn: int
     next_offset: int
     time_ms: int
+
+
+def pack(position: int, size: int, lsn: int, next_offset: int, time_ms: int) -> tuple[int, int, int, int]:
+    """Put one entry's place into four numbers."""
+    return position | size << _SIZE_SHIFT, lsn, next_offset, time_ms
+
+
+def unpack(table: "array[int]") -> Iterator[Row]:
+    """Take rows out of their numbers."""
+    columns = (table[column::_COLUMNS] for column in range(_COLUMNS))
+    for place, lsn, next_offset, time_ms in zip(*columns, strict=True):
+        yield Row(place & _POSITION_MASK, place >> _SIZE_SHIFT, lsn, next_offset, time_ms)
 
 
 class Rows(Protocol):
@@ -83,6 +96,8 @@ class FileRows:
         """Read some rows."""
         table = array("q")
         table.frombytes(self._files.get(self._name).read(self._origin + start * ROW_BYTES, count * ROW_BYTES))
+        if len(table) != count * _COLUMNS:
+            raise OSError(errno.EIO, "the index is cut", self._name)
         return table
 
 
@@ -108,14 +123,7 @@ class Run:
 
     def slice(self, index: int, count: int) -> "list[Row]":
         """Return the rows of `count` entries from `index` on."""
-        table = self.rows.get(self.row + index - self.first_index, count)
-        places = table[0::_COLUMNS]
-        return [
-            Row(place & _POSITION_MASK, place >> _SIZE_SHIFT, lsn, next_offset, time_ms)
-            for place, lsn, next_offset, time_ms in zip(
-                places, table[1::_COLUMNS], table[2::_COLUMNS], table[3::_COLUMNS], strict=True
-            )
-        ]
+        return list(unpack(self.rows.get(self.row + index - self.first_index, count)))
 
     def at(self, index: int) -> Row:
         """Return the row of one entry."""
@@ -128,7 +136,7 @@ class Run:
 
     def add(self, position: int, size: int, lsn: int, next_offset: int, time_ms: int) -> None:
         """Append a row; only while the segment is being written."""
-        self.rows.table.extend((position | size << _SIZE_SHIFT, lsn, next_offset, time_ms))  # type: ignore[attr-defined]
+        self.rows.table.extend(pack(position, size, lsn, next_offset, time_ms))  # type: ignore[attr-defined]
         self.count += 1
         self.live_bytes += frame_bytes(size)
 
@@ -229,13 +237,13 @@ def load(files: FileCache, name: str, segment: int) -> tuple[Directory, Rows] | 
     """Read an index file, or return None if it is not a whole index of that segment."""
     try:
         file = files.get(name)
-    except FileNotFoundError:
+        prefix = file.read(0, _PREFIX.size)
+        if len(prefix) < _PREFIX.size:
+            return None
+        magic, size, crc, _ = _PREFIX.unpack(prefix)
+        packed = file.read(_PREFIX.size, min(size, file.size()))
+    except OSError:  # missing, or on a part of the disk that cannot be read: the segment tells the same
         return None
-    prefix = file.read(0, _PREFIX.size)
-    if len(prefix) < _PREFIX.size:
-        return None
-    magic, size, crc, _ = _PREFIX.unpack(prefix)
-    packed = file.read(_PREFIX.size, min(size, file.size()))
     if magic != _MAGIC or crc32(packed) != crc:
         return None
     directory = msgspec.msgpack.decode(packed, type=Directory)

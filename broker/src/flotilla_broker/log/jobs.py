@@ -4,14 +4,13 @@ A job is made by the log, `run` in any thread (it touches files only), and then 
 thread. A full disk stops none of them for good: the log tries again when there is room.
 """
 
-import errno
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from flotilla_broker.log import index
-from flotilla_broker.log.files import FileSystem
+from flotilla_broker.log.files import FileSystem, discard, is_full
 from flotilla_broker.log.index import RunRecord
 from flotilla_broker.log.segments import TEMPORARY, index_name
 
@@ -44,9 +43,9 @@ class Preallocate:
             self.fs.rename(temporary, self.name)
             self.made = True
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if not is_full(error):
                 raise
-            self.fs.unlink(temporary)
+            discard(self.fs, temporary)
 
     def finish(self) -> None:
         """Hand the spare over."""
@@ -81,9 +80,9 @@ def write_index(fs: FileSystem, segment: int, end: int, runs: list[tuple[RunReco
         file.write(0, index.build(segment, end, runs))
         file.sync()
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if not is_full(error):
             raise
-        fs.unlink(name + TEMPORARY)
+        discard(fs, name + TEMPORARY)
         return False
     fs.rename(name + TEMPORARY, name)
     return True

@@ -59,7 +59,11 @@ class ReadPlan:
             if file is None:
                 entries.append(stretch[0].entry)
                 continue
-            buffer = file.read(start, stretch[-1].end - start)
+            try:
+                buffer = file.read(start, stretch[-1].end - start)
+            except OSError as error:  # a part of the disk that cannot be read is damaged like any other
+                where = f"segment {stretch[0].segment} at {start}: {error}"
+                raise EntryDamaged(self.group, stretch[0].entry.index, where) from error
             entries += [
                 msgspec.structs.replace(place.entry, payload=self._payload(place, buffer, start)) for place in stretch
             ]

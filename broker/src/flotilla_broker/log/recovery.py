@@ -30,6 +30,7 @@ from flotilla_broker.log.records import (
 )
 from flotilla_broker.log.segments import Folder, Segment, index_name
 
+_REBUILD = "the log is damaged, its replicas have to be rebuilt"
 _IGNORED = (Kind.CHECKPOINT_BEGIN, Kind.CHECKPOINT_GROUP, Kind.CHECKPOINT_END, Kind.CLEANED, Kind.MARK)
 
 
@@ -113,15 +114,16 @@ def _read_tail(files: FileCache, folder: Folder, salt: int) -> Tail:
     tail = Tail([], {})
     for segment in reversed(folder.logs):
         file = files.get(Segment(segment, cold=False).name)
-        buffer = file.read(0, file.size())
+        try:
+            buffer = file.read(0, file.size())
+        except OSError as error:
+            raise StoreUnreadable(f"segment {segment} cannot be read ({error}): {_REBUILD}") from error
         scan = frames.scan(buffer, segment, salt)
         tail.scans.insert(0, scan)
         tail.buffers[segment] = buffer
         if scan.has_checkpoint:
             return tail
-    raise StoreUnreadable(
-        "no segment opens with a whole checkpoint: the log is damaged, its replicas have to be rebuilt"
-    )
+    raise StoreUnreadable(f"no segment opens with a whole checkpoint: {_REBUILD}")
 
 
 def _read_checkpoint(tail: Tail) -> tuple[CheckpointHead, list[GroupRecord], Frame]:
@@ -170,7 +172,11 @@ def _scanned_runs(files: FileCache, segment: Segment, salt: int, found: Recovere
     """Build the runs of a sealed segment that has no index from its frames."""
     found.unindexed[segment.id] = []
     shadows: dict[int, list[Run]] = {}
-    buffer = files.get(segment.name).read(0, segment.end)
+    try:
+        buffer = files.get(segment.name).read(0, segment.end)
+    except OSError as error:  # the groups that miss entries are quarantined
+        found.damage.append(f"segment {segment.id} cannot be read ({error})")
+        return
     for frame in frames.scan(buffer, segment.id, salt).good:
         if frame.kind == Kind.ENTRY and frame.group in found.groups:
             _add_to_runs(shadows.setdefault(frame.group, []), frame, cold=segment.cold)

@@ -307,11 +307,14 @@ class Log:
         if not group.keep_from <= index <= group.last_index:
             raise EntryMissing(f"group {number} holds {group.keep_from} to {group.last_index}, not {index}")
         places: list[Place] = []
-        for place in self._places(group, index):
-            bytes_max -= place.size
-            if places and (bytes_max < 0 or len(places) == count_max):
-                break
-            places.append(place)
+        try:
+            for place in self._places(group, index):
+                bytes_max -= place.size
+                if places and (bytes_max < 0 or len(places) == count_max):
+                    break
+                places.append(place)
+        except OSError as error:
+            raise EntryDamaged(number, index, f"its index cannot be read: {error}") from error
         return ReadPlan(number, self._store.salt, places)
 
     def _places(self, group: Group, index: int) -> Iterator[Place]:

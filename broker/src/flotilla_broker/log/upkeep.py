@@ -55,6 +55,7 @@ class Upkeep:
         self._next_spare = max(found.spares, default=0) + 1
         self._starved_growth = -1  # how many segments seemed possible when making one failed
         self._index_failed = False  # for lack of room
+        self._sealed_bytes: int | None = None  # of all files but the active segment; None: to be counted again
         self._job: Job | None = None
         self._may_have_work = True
         self._groups: Mapping[int, Group] = {}
@@ -77,6 +78,7 @@ class Upkeep:
         """Take note of a new segment."""
         self._segments[segment.id] = segment
         self._runs[segment.id] = []
+        self._sealed_bytes = None
 
     def note_run(self, segment: int, group: Group, run: Run) -> None:
         """Take note of a new run in the active segment."""
@@ -98,6 +100,7 @@ class Upkeep:
             self._to_index.append(segment)
         durable = [segments for lsn, segments in self._retired if lsn <= flush.last_lsn]
         self._retired = self._retired[len(durable) :]
+        self._sealed_bytes = None if durable else self._sealed_bytes
         for segment in (segment for segments in durable for segment in segments):
             self._to_remove += [segment.name, segment.index_name]
             if segment.file_bytes == self._config.segment_bytes:
@@ -120,9 +123,13 @@ class Upkeep:
     @property
     def used_bytes(self) -> int:
         """What the log takes on disk."""
-        retired = [segment for _, segments in self._retired for segment in segments]
-        taken = sum(max(segment.end, segment.file_bytes) for segment in (*self._segments.values(), *retired))
-        return taken + len(self.spares) * self._config.segment_bytes
+        if self._sealed_bytes is None:
+            retired = [segment for _, segments in self._retired for segment in segments]
+            sealed = [segment for segment in self._segments.values() if segment is not self._writer.active]
+            self._sealed_bytes = sum(max(segment.end, segment.file_bytes) for segment in (*sealed, *retired))
+        active = self._writer.active
+        spares = len(self.spares) * self._config.segment_bytes
+        return self._sealed_bytes + max(active.end, active.file_bytes) + spares
 
     # -- jobs ---------------------------------------------------------------------------------------------
 
@@ -251,8 +258,8 @@ class Upkeep:
             self._to_remove.append(job.spare)
             if job.damaged is not None:
                 for piece in job.pieces:
-                    if piece.group == job.damaged.group:
-                        self._segments[piece.run.segment].readable = False
+                    if piece.record.group == job.damaged.group:
+                        self._segments[piece.segment].readable = False
                 self._on_damage(job.damaged)
             return
         target = job.target
@@ -273,3 +280,4 @@ class Upkeep:
         cleaned = Cleaned([segment.id for segment in victims], [segment.for_checkpoint() for segment in added])
         self._writer.put(Kind.CLEANED, 0, encode(cleaned))
         self._retired.append((self._writer.next_lsn - 1, victims))
+        self._sealed_bytes = None
