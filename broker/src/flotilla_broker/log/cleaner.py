@@ -16,7 +16,7 @@ from flotilla_broker.log import frames
 from flotilla_broker.log.errors import EntryDamaged
 from flotilla_broker.log.files import Buffer, File, FileSystem
 from flotilla_broker.log.frames import Kind
-from flotilla_broker.log.index import Run, RunRecord, pack, run_record, unpack
+from flotilla_broker.log.index import Run, RunRecord, Written, pack, run_record, unpack
 from flotilla_broker.log.jobs import write_index
 from flotilla_broker.log.reading import Entry, Place, ReadPlan
 from flotilla_broker.log.segments import Segment
@@ -26,6 +26,7 @@ _PART_ENTRIES = 1024
 _SMALL_PART = 8  # a segment is small below this part of the full size ...
 _SMALL_MIN = 8  # ... and small ones are merged when there are this many
 _VICTIMS_MAX = 64
+_INDEX_PART = 8  # on a full disk, this part of a segment is left for the index of the copies
 
 
 def choose(segments: Sequence[Segment], segment_bytes: int, live_part_max: float, *, grows: bool) -> list[Segment]:
@@ -38,18 +39,26 @@ def choose(segments: Sequence[Segment], segment_bytes: int, live_part_max: float
     if dead:
         return dead[:_VICTIMS_MAX]
     readable = [segment for segment in segments if segment.readable]
-    small = [segment for segment in readable if segment.end * _SMALL_PART < segment_bytes]
     mostly_dead = [segment for segment in readable if segment.live_bytes < segment.end * live_part_max]
+    small = [segment for segment in readable if segment.end * _SMALL_PART < segment_bytes]
+    room = segment_bytes if grows else segment_bytes - segment_bytes // _INDEX_PART
+    for candidates in (mostly_dead, small if len(small) >= _SMALL_MIN else []):
+        chosen = _fill(candidates, room)
+        freed = sum(max(segment.end, segment.file_bytes) - segment.live_bytes for segment in chosen)
+        if chosen and (grows or freed >= segment_bytes):
+            return chosen
+    return []
+
+
+def _fill(candidates: Sequence[Segment], room: int) -> list[Segment]:
+    """Take the deadest ones, as long as what lives in them fits."""
     chosen: list[Segment] = []
-    total = 0
-    candidates = small if len(small) >= _SMALL_MIN else mostly_dead
     for segment in sorted(candidates, key=lambda segment: (segment.live_bytes, segment.id)):
-        total += segment.live_bytes
-        if total > segment_bytes or len(chosen) == _VICTIMS_MAX:
+        room -= segment.live_bytes
+        if room < 0 or len(chosen) == _VICTIMS_MAX:
             break
         chosen.append(segment)
-    freed = sum(max(segment.end, segment.file_bytes) - segment.live_bytes for segment in chosen)
-    return chosen if grows or freed >= segment_bytes else []
+    return chosen
 
 
 class Piece(NamedTuple):
@@ -94,7 +103,7 @@ class Clean:
     pieces: list[Piece]
     done: Callable[["Clean"], None]
     damaged: EntryDamaged | None = None
-    full: bool = False
+    written: Written | None = None  # its index; None: there was no room for it
     _buffers: list[Buffer] = field(default_factory=list)
     _queued_bytes: int = 0
 
@@ -111,8 +120,8 @@ class Clean:
         file.truncate(self.target.end)
         file.sync()
         runs = [(piece.record, piece.target) for piece in self.pieces]
-        self.full = not write_index(self.fs, self.target.id, self.target.end, runs)
-        if not self.full:
+        self.written = write_index(self.fs, self.target.id, self.target.end, runs)
+        if self.written is not None:
             self.fs.rename(self.spare, self.target.name)
             self.fs.sync_folder()
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from flotilla_broker.log.frames import frame_bytes
 from flotilla_broker.log.records import Durability
 
+PAGE_BYTES = 4096  # the file system's; flushes write whole ones
 _MIB = 1 << 20
 _SPARES_MAX = 64
 _OPEN_FILES_MIN = 8
@@ -34,6 +35,7 @@ class LogConfig:
             "segment_bytes",
             f"from {least} (two of the largest entries) to {_SEGMENT_BYTES_MAX}",
         )
+        _require(self.segment_bytes % PAGE_BYTES == 0, "segment_bytes", f"a multiple of {PAGE_BYTES}")
         held = (self.reserve_segments + 2) * self.segment_bytes
         _require(
             self.log_bytes_max is None or self.log_bytes_max >= held,

@@ -7,10 +7,11 @@ last flush was whole.
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
 
-from flotilla_broker.log.errors import EntryDamaged, LogFailed
+from flotilla_broker.log.errors import EntryDamaged
 from flotilla_broker.log.flush import Durable, Flush
 from flotilla_broker.log.jobs import Job
 from flotilla_broker.log.reading import Entry
@@ -108,12 +109,18 @@ class LogDriver:
 
     def _turn(self) -> None:
         self._woken = False
-        if self._closing:
-            return
+        if not self._closing:
+            with self._failing():
+                self._start_flush()
+                self._start_job()
+                self._start_flush()  # a job may have queued a frame
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Whatever goes wrong in the log ends it: a loop that goes on without flushing would help nobody."""
         try:
-            self._start_job()  # may queue a frame
-            self._start_flush()
-        except LogFailed as error:
+            yield
+        except Exception as error:  # noqa: BLE001 - reported to whoever can end the process
             self._fail(error)
 
     def _start_flush(self) -> None:
@@ -128,9 +135,12 @@ class LogDriver:
         if error is not None:
             self._fail(error)
             return
-        durable = self.log.end_flush(flush)
-        self.wake()
-        self._on_durable(durable)
+        durable = None
+        with self._failing():
+            durable = self.log.end_flush(flush)
+            self.wake()
+        if durable is not None:
+            self._on_durable(durable)
 
     def _start_job(self) -> None:
         job = None if self._working else self.log.next_job()
@@ -144,15 +154,17 @@ class LogDriver:
         if error is not None:
             self._fail(error)
             return
-        self.log.end_job(job)
-        self.wake()
+        with self._failing():
+            self.log.end_job(job)
+            self.wake()
 
     def _on_idle(self) -> None:
         self._idle = self._loop.call_later(_IDLE_S, self._on_idle)
-        if self.log.last_lsn != self._marked_lsn and self.log.durable_lsn == self.log.last_lsn:
-            self._marked_lsn = self.log.mark()
-        self.log.look_again()
-        self.wake()
+        with self._failing():
+            if self.log.last_lsn != self._marked_lsn and self.log.durable_lsn == self.log.last_lsn:
+                self._marked_lsn = self.log.mark()
+            self.log.look_again()
+            self.wake()
 
     def _fail(self, error: BaseException) -> None:
         self.log.fail(error)

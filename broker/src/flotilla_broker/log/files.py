@@ -74,6 +74,11 @@ def is_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
+def is_unreadable(error: OSError) -> bool:
+    """Tell whether an error means that the disk has lost something."""
+    return error.errno == errno.EIO
+
+
 def discard(fs: FileSystem, name: str) -> None:
     """Remove a file that may never have been made."""
     if name in fs.names():

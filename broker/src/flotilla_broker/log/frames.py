@@ -139,6 +139,15 @@ class Scan:
     good: tuple[Frame, ...]
     damaged: tuple[Frame, ...]  # a good header over a payload that is not what was written
 
+    def first_gap(self, end: int) -> int | None:
+        """Return the first position before `end` that belongs to no frame."""
+        position = 0
+        for frame in sorted((*self.good, *self.damaged), key=lambda frame: frame.position):
+            if frame.position != position:
+                break
+            position = frame.end
+        return position if position < end else None
+
     @property
     def has_checkpoint(self) -> bool:
         """Tell whether the segment opens with a whole checkpoint."""
@@ -219,6 +228,7 @@ def judge(scans: Sequence[Scan], expected_lsn: int) -> Verdict:
             )
             return Verdict(tuple(kept), tuple(f for f, _ in found[at:]), damage)
         else:
-            damage[frame.group] = f"the frame in segment {frame.segment} at {frame.position} is damaged"
+            for group in (frame.group, frame.index) if frame.kind == Kind.REPLACE else (frame.group,):
+                damage[group] = f"the frame in segment {frame.segment} at {frame.position} is damaged"
         expected_lsn = frame.lsn + 1
     return Verdict(tuple(kept), (), damage)

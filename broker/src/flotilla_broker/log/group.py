@@ -40,7 +40,8 @@ class Group:
         self.runs: list[Run] = []
         self.durable_index = self.last_index
         self.generation = 0  # counts truncations: a flush that began before one says nothing about what came after
-        self.saved_state_index = record.state_index  # of the newest checkpoint that is on disk
+        self.queued_state_index = record.state_index  # of the newest state that was written, durable or not
+        self.saved_state_index = record.state_index  # of the newest state that is on disk
         self.take_state: Callable[[], tuple[int, bytes]] | None = None
 
     def for_checkpoint(self) -> GroupRecord:
@@ -66,6 +67,7 @@ class Group:
         """Ask the caller for its state, unless it never said how."""
         if self.take_state is not None and not self.quarantined:
             self.state_index, self.state = self.take_state()
+        self.queued_state_index = self.state_index
 
     @property
     def keep_from(self) -> int:
@@ -174,13 +176,6 @@ class Group:
     def term_of(self, index: int) -> int:
         """Tell the term of an entry, or of the one before the first."""
         return self.anchor_term if index == self.first_index - 1 else self.run_of(index).term
-
-    def end_before(self, index: int) -> tuple[int, int]:
-        """Tell the term and the next offset of the entry before `index`, which may be the anchor."""
-        if index == self.first_index:
-            return self.anchor_term, self.first_offset
-        run = self.run_of(index - 1)
-        return run.term, run.at(index - 1).next_offset
 
     def first_above(self, key: Callable[[Row], int], value: int) -> int:
         """Find the first index whose (never decreasing) key is above `value`; behind the last if there is none."""

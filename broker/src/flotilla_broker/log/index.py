@@ -2,11 +2,11 @@
 
 A row tells of one entry in 32 bytes: its position and payload size, its lsn, the offset behind its last
 record, and its append time. A run is a stretch of a group's entries in one segment: consecutive indexes, one
-term, ascending lsn. Rows of the segment being written are in memory; when a segment is sealed they go to a file
+term, ascending lsn. Rows of the segment being written are in memory; once it is sealed they go to a file
 beside it, in the same layout, and are read from there. So memory holds one small object per run, not per entry.
 
 Runs of a group never interleave by lsn: a segment holds a stretch of lsns, its index lists only what was alive
-when it was sealed, and the cleaner keeps runs of different segments apart. That lets recovery lay whole runs
+when it was planned, and the cleaner keeps runs of different segments apart. That lets recovery lay whole runs
 over one another by lsn (`Group.overlay`) instead of comparing entries.
 """
 
@@ -16,6 +16,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -222,15 +223,23 @@ class Directory(msgspec.Struct, frozen=True, array_like=True):
     runs: list[RunRecord]
 
 
-def build(segment: int, end: int, runs: Sequence[tuple[RunRecord, "array[int]"]]) -> list[bytes]:
+class Written(NamedTuple):
+    """Where the rows of an index file lie."""
+
+    origin: int  # position of the first row
+    rows: list[int]  # the first row of each run
+    size: int
+
+
+def build(segment: int, end: int, runs: Sequence[tuple[RunRecord, "array[int]"]]) -> tuple[list[bytes], Written]:
     """Build an index file from runs and their rows; `row` of the records is filled in here."""
-    records, row = [], 0
-    for record, _ in runs:
-        records.append(msgspec.structs.replace(record, row=row))
-        row += record.count
+    starts = list(accumulate((record.count for record, _ in runs), initial=0))
+    records = [msgspec.structs.replace(record, row=row) for (record, _), row in zip(runs, starts, strict=False)]
     directory = msgspec.msgpack.encode(Directory(segment, end, records))
     prefix = _PREFIX.pack(_MAGIC, len(directory), crc32(directory), 0)
-    return [prefix, directory, *(table.tobytes() for _, table in runs)]
+    origin = len(prefix) + len(directory)
+    written = Written(origin, starts[:-1], origin + starts[-1] * ROW_BYTES)
+    return [prefix, directory, *(table.tobytes() for _, table in runs)], written
 
 
 def load(files: FileCache, name: str, segment: int) -> tuple[Directory, Rows] | None:

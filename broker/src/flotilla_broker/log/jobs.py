@@ -1,7 +1,7 @@
 """Work in the background: everything on disk that no append waits for.
 
 A job is made by the log, `run` in any thread (it touches files only), and then `finish`ed by the log's own
-thread. A full disk stops none of them for good: the log tries again when there is room.
+thread. A job that finds no room leaves everything as it was; the log tries again when there is more.
 """
 
 from array import array
@@ -11,7 +11,7 @@ from typing import Protocol
 
 from flotilla_broker.log import index
 from flotilla_broker.log.files import FileSystem, discard, is_full
-from flotilla_broker.log.index import RunRecord
+from flotilla_broker.log.index import RunRecord, Written
 from flotilla_broker.log.segments import TEMPORARY, index_name
 
 
@@ -60,32 +60,33 @@ class WriteIndex:
     segment: int
     end: int
     runs: list[tuple[RunRecord, "array[int]"]]
-    done: Callable[[bool], None]
-    made: bool = False
+    done: Callable[[Written | None], None]
+    written: Written | None = None
 
     def run(self) -> None:
         """Write the file."""
-        self.made = write_index(self.fs, self.segment, self.end, self.runs)
+        self.written = write_index(self.fs, self.segment, self.end, self.runs)
 
     def finish(self) -> None:
         """Let the log read rows from the file."""
-        self.done(self.made)
+        self.done(self.written)
 
 
-def write_index(fs: FileSystem, segment: int, end: int, runs: list[tuple[RunRecord, "array[int]"]]) -> bool:
-    """Write an index file under a temporary name, sync and rename it. False: the disk is full."""
+def write_index(fs: FileSystem, segment: int, end: int, runs: list[tuple[RunRecord, "array[int]"]]) -> Written | None:
+    """Write an index file under a temporary name, sync and rename it. None: the disk is full."""
     name = index_name(segment)
     try:
         file = fs.create(name + TEMPORARY)
-        file.write(0, index.build(segment, end, runs))
+        buffers, written = index.build(segment, end, runs)
+        file.write(0, buffers)
         file.sync()
+        fs.rename(name + TEMPORARY, name)
     except OSError as error:
         if not is_full(error):
             raise
         discard(fs, name + TEMPORARY)
-        return False
-    fs.rename(name + TEMPORARY, name)
-    return True
+        return None
+    return written
 
 
 @dataclass(slots=True)

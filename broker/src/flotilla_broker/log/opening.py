@@ -24,7 +24,12 @@ def open_folder(folder: Path, config: LogConfig | None = None) -> Log:
     config = config or LogConfig()
     if config.durability == Durability.MEMORY:
         return open_log(MemoryFileSystem(), config)
-    return open_log(OsFileSystem(folder), config)
+    fs = OsFileSystem(folder)
+    try:
+        return open_log(fs, config)
+    except BaseException:
+        fs.close()
+        raise
 
 
 def open_log(fs: FileSystem, config: LogConfig, *, random_u32: Callable[[], int] = lambda: secrets.randbits(32)) -> Log:
@@ -52,6 +57,9 @@ def open_log(fs: FileSystem, config: LogConfig, *, random_u32: Callable[[], int]
     found = recover(files, folder, store.salt) if store.begun else _start_over(fs, folder)
     _judge_last_run(fs, store, found)
     _cut_torn(fs, files, found)
+    if store.durability == Durability.OS and not store.clean:
+        for segment in found.segments.values():  # nobody else did
+            files.get(segment.name).sync()
     found.spares = _usable_spares(fs, folder, found, config) or _make_spare(fs, folder, config)
     now = msgspec.structs.replace(store, durability=config.durability, boot_id=fs.boot_id(), begun=True, clean=False)
     log = Log(fs, files, config, now, found)
@@ -78,16 +86,16 @@ def _judge_last_run(fs: FileSystem, store: StoreRecord, found: Recovered) -> Non
 
 
 def _cut_torn(fs: FileSystem, files: FileCache, found: Recovered) -> None:
+    """Remove what was torn, and sync the rest: what a killed process wrote may still be on its way."""
     for name in found.torn:
         files.forget(name)
         fs.unlink(name)
     if found.cut is not None:
-        file = files.get(found.cut.name)
-        file.truncate(found.cut.end)
-        file.sync()
-    if found.torn:
-        fs.sync_folder()
+        files.get(found.cut.name).truncate(found.cut.end)
     gone = set(found.torn)
+    for name in set(found.tail) - gone:
+        files.get(name).sync()
+    fs.sync_folder()
     found.obsolete = [name for name in found.obsolete if name not in gone]
 
 

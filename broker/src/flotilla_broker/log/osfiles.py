@@ -68,7 +68,9 @@ class OsFileSystem:
     """A folder of the operating system, held by this process alone."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            _sync_entries(folder.parent)
         self._folder = folder
         self._lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
@@ -124,11 +126,7 @@ class OsFileSystem:
 
     def sync_folder(self) -> None:
         """Sync the folder's entries."""
-        fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        _sync_entries(self._folder)
 
     def free_bytes(self) -> int:
         """Tell what an unprivileged process may still use."""
@@ -141,4 +139,14 @@ class OsFileSystem:
 
     def close(self) -> None:
         """Release the lock."""
-        os.close(self._lock)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _sync_entries(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,6 +1,7 @@
 """Reading entries: a plan is made by the log's own thread, and may be carried out in any.
 
-Each frame is checked again on the way out, header and payload: what is read is what was written, or an error.
+Each frame is checked again on the way out, header and payload, and against the row that led to it: what is read is
+what was written, or an error.
 """
 
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import msgspec
 
 from flotilla_broker.log import frames
 from flotilla_broker.log.errors import EntryDamaged
-from flotilla_broker.log.files import Buffer, File
+from flotilla_broker.log.files import Buffer, File, is_unreadable
 
 _GAP_BYTES_MAX = 16 << 10  # frames closer than this are read with one call: the bytes between cost less than it
 _READ_BYTES_MAX = 4 << 20
@@ -61,7 +62,9 @@ class ReadPlan:
                 continue
             try:
                 buffer = file.read(start, stretch[-1].end - start)
-            except OSError as error:  # a part of the disk that cannot be read is damaged like any other
+            except OSError as error:
+                if not is_unreadable(error):
+                    raise
                 where = f"segment {stretch[0].segment} at {start}: {error}"
                 raise EntryDamaged(self.group, stretch[0].entry.index, where) from error
             entries += [
@@ -70,13 +73,15 @@ class ReadPlan:
         return entries
 
     def _payload(self, place: Place, buffer: bytes, start: int) -> memoryview:
+        entry = place.entry
         frame = frames.parse(buffer, place.position - start, place.segment, self.salt)
         if (
             frame is None
-            or (frame.group, frame.index, frame.lsn) != (self.group, place.entry.index, place.lsn)
+            or (frame.group, frame.index, frame.lsn) != (self.group, entry.index, place.lsn)
+            or (frame.term, frame.next_offset, frame.time_ms) != (entry.term, entry.next_offset, entry.time_ms)
             or not frames.payload_is_intact(frame, buffer)
         ):
-            raise EntryDamaged(self.group, place.entry.index, f"segment {place.segment} at {place.position}")
+            raise EntryDamaged(self.group, entry.index, f"segment {place.segment} at {place.position}")
         return frames.payload_of(frame, buffer)
 
 

@@ -47,10 +47,20 @@ class Recovered:
     spares: tuple[int, ...] = ()
     fresh: bool = False  # the folder was empty
     torn_frames: int = 0
-    damage: list[str] = field(default_factory=list)
+    suspects: dict[int, str] = field(default_factory=dict)  # groups that lost something, and why; or ALL_GROUPS
+    damage: list[str] = field(default_factory=list)  # the same in words
+    tail: list[str] = field(default_factory=list)  # the newest segments: perhaps not synced yet
     torn: list[str] = field(default_factory=list)  # files of which nothing counts: to be removed first
     cut: Segment | None = None  # to be cut to its end first: what is behind was never acknowledged
     obsolete: list[str] = field(default_factory=list)  # files to remove once a new checkpoint is on disk
+
+    def suspect(self, group: int, why: str) -> None:
+        """Note that something of a group, or of nobody knows which one, was synced and is gone."""
+        concerned = [g for g in self.groups.values() if group in (ALL_GROUPS, g.number)]
+        known = bool(concerned) and all(g.quarantined for g in concerned)  # it was told when it was found
+        if group not in self.suspects and not known:
+            self.suspects[group] = why
+            self.damage.append(f"{'all groups' if group == ALL_GROUPS else f'group {group}'}: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +82,13 @@ def recover(files: FileCache, folder: Folder, salt: int) -> Recovered:
     verdict = frames.judge(tail.scans, end.lsn + 1)
     table = _segment_table(head, verdict, tail)
     found = Recovered(next_group=head.next_group)
-    found.damage += [f"{_whose(group)}: {why}" for group, why in verdict.damage.items()]
     found.groups = {record.number: Group(record) for record in records}
+    found.tail = [Segment(scan.segment, cold=False).name for scan in tail.scans]
+    for number, why in verdict.damage.items():
+        found.suspect(number, why)
+    for scan in tail.scans:
+        if scan.segment in folder.indexes:  # written only when the next segment's checkpoint was on disk
+            found.suspect(ALL_GROUPS, f"the segment that followed segment {scan.segment} is gone")
     present = {*folder.logs, *folder.colds}
     runs = [run for record in table.values() for run in _runs_of(files, record, salt, found, present)]
     _lay_runs(found, records, runs)
@@ -98,16 +113,16 @@ def _cut(found: Recovered, tail: Tail, verdict: Verdict, checkpoint_end: Frame) 
         found.next_lsn = max(frame.lsn for frame in found_frames) + 1
         return
     base, *incomplete = tail.scans
+    if len({frame.flush for scan in incomplete for frame in scan.good}) > 1:
+        found.suspect(ALL_GROUPS, f"the checkpoint of segment {incomplete[0].segment} is not whole")
+        found.next_lsn = max(frame.lsn for frame in found_frames) + 1
+        return
     own = [frame for frame in verdict.kept if frame.segment == base.segment]
     last = own[-1] if own else checkpoint_end
     found.next_lsn = last.lsn + 1
     found.torn_frames = sum(frame.lsn > last.lsn for frame in found_frames)
     found.torn = [Segment(scan.segment, cold=False).name for scan in incomplete]
     found.cut = Segment(base.segment, cold=False, end=last.end)
-
-
-def _whose(group: int) -> str:
-    return "all groups" if group == ALL_GROUPS else f"group {group}"
 
 
 def _read_tail(files: FileCache, folder: Folder, salt: int) -> Tail:
@@ -151,7 +166,7 @@ def _runs_of(
     """Yield the runs of a sealed segment that belong to groups that are still there."""
     segment = Segment(record.id, record.cold, record.end, file_bytes=record.end, settled=True)
     if record.id not in present:
-        found.damage.append(f"segment {record.id} is missing")
+        found.suspect(ALL_GROUPS, f"segment {record.id} is missing")
         return
     found.segments[record.id] = segment
     whole = files.get(segment.name).size() >= segment.end
@@ -160,6 +175,7 @@ def _runs_of(
         yield from _scanned_runs(files, segment, salt, found)
         return
     directory, rows = loaded
+    segment.index_bytes = files.get(segment.index_name).size()
     for listed in directory.runs:
         group = found.groups.get(listed.group)
         if group is not None:
@@ -169,15 +185,25 @@ def _runs_of(
 
 
 def _scanned_runs(files: FileCache, segment: Segment, salt: int, found: Recovered) -> Iterator[tuple[Group, Run]]:
-    """Build the runs of a sealed segment that has no index from its frames."""
+    """Build the runs of a sealed segment that has no index from its frames.
+
+    All of them must be there: behind one that is gone, an entry that it replaced would show through.
+    """
     found.unindexed[segment.id] = []
     shadows: dict[int, list[Run]] = {}
     try:
         buffer = files.get(segment.name).read(0, segment.end)
-    except OSError as error:  # the groups that miss entries are quarantined
-        found.damage.append(f"segment {segment.id} cannot be read ({error})")
+    except OSError as error:
+        found.suspect(ALL_GROUPS, f"segment {segment.id} cannot be read ({error})")
         return
-    for frame in frames.scan(buffer, segment.id, salt).good:
+    scan = frames.scan(buffer, segment.id, salt)
+    gap = scan.first_gap(segment.end)
+    if gap is not None:
+        found.suspect(ALL_GROUPS, f"segment {segment.id} has no frame at {gap}")
+    for frame in scan.damaged:
+        if frame.kind == Kind.ENTRY:
+            found.suspect(frame.group, f"entry {frame.index} in segment {segment.id} is damaged")
+    for frame in scan.good:
         if frame.kind == Kind.ENTRY and frame.group in found.groups:
             _add_to_runs(shadows.setdefault(frame.group, []), frame, cold=segment.cold)
     for number, runs in shadows.items():
@@ -206,7 +232,7 @@ def _lay_runs(found: Recovered, records: Sequence[GroupRecord], runs: Sequence[t
 
 def _replay(found: Recovered, tail: Tail, verdict: Verdict) -> None:
     """Apply the frames behind the checkpoint, in order."""
-    replay = Replay(found, tail, verdict.damage)
+    replay = Replay(found, tail)
     for frame in verdict.kept:
         if Segment(frame.segment, cold=False).name in found.torn:
             break
@@ -217,30 +243,30 @@ def _replay(found: Recovered, tail: Tail, verdict: Verdict) -> None:
             found.unindexed.setdefault(frame.segment, [])
         segment = found.segments[frame.segment]
         segment.end = segment.file_bytes = frame.end
-    for number, why in verdict.damage.items():
-        for group in found.groups.values():
-            if number in (ALL_GROUPS, group.number):
-                group.quarantined = group.quarantined or why
+    for frame in verdict.kept:  # also if the frame that opened it is damaged: no number is used twice
+        found.next_group = max(found.next_group, frame.group + 1)
 
 
 def _check_groups(found: Recovered) -> None:
     """Every entry that the checkpoint and the frames behind it count must be there."""
     for group in found.groups.values():
+        group.quarantined = (
+            group.quarantined or found.suspects.get(group.number, "") or found.suspects.get(ALL_GROUPS, "")
+        )
         group.durable_index = group.last_index
         group.release()
         missing = group.missing_entry()
         if missing is not None and not group.quarantined:
             group.quarantined = f"entry {missing} is missing"
-            found.damage.append(f"group {group.number}: {group.quarantined}")
+            found.suspect(group.number, group.quarantined)
 
 
 class Replay:
     """Applies frames to groups by the rules under which they were written."""
 
-    def __init__(self, found: Recovered, tail: Tail, damage: dict[int, str]) -> None:
+    def __init__(self, found: Recovered, tail: Tail) -> None:
         self._found = found
         self._tail = tail
-        self._damage = damage
 
     def apply(self, frame: Frame) -> None:
         """Apply one frame."""
@@ -251,7 +277,7 @@ class Replay:
             return
         group = self._found.groups.get(frame.group)
         if group is None:
-            self._found.damage.append(f"group {frame.group}: frame {frame.lsn} belongs to no group")
+            self._found.suspect(frame.group, f"frame {frame.lsn} belongs to no group")
         elif frame.kind in (Kind.ENTRY, Kind.TRUNCATE, Kind.TRIM):
             self._apply_entries(group, frame)
         else:
@@ -272,10 +298,8 @@ class Replay:
             else:
                 group.trim(frame.index, frame.term, frame.next_offset)
         except LogError as error:  # a frame before this one is gone
-            known = self._damage.get(group.number)
-            group.quarantined = known or str(error)
-            if known is None:
-                self._found.damage.append(f"group {group.number}: {error}")
+            self._found.suspect(group.number, str(error))
+            group.quarantined = self._found.suspects[group.number]  # skip what follows
 
     def _apply_state(self, group: Group, frame: Frame) -> None:
         payload = bytes(self._tail.payload(frame))
@@ -293,6 +317,8 @@ class Replay:
             group.meta = payload
         elif frame.kind == Kind.DROP:
             del self._found.groups[group.number]
+        else:
+            self._found.suspect(group.number, f"frame {frame.lsn} is of unknown kind {frame.kind}")
 
 
 def _count_live_bytes(found: Recovered) -> None:

@@ -19,6 +19,7 @@ class Segment:
     cold: bool  # written by the cleaner
     end: int = 0
     file_bytes: int = 0
+    index_bytes: int = 0
     live_bytes: int = 0
     checkpoint_bytes: int = 0
     settled: bool = False  # whole on disk; nothing is added any more
@@ -51,20 +52,19 @@ def spare_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The files of a folder, by what they are."""
+    """The files of a folder, by what they are; what is none of ours is left alone."""
 
     logs: tuple[int, ...]
     colds: tuple[int, ...]
     indexes: tuple[int, ...]
     spares: tuple[int, ...]
     leftovers: tuple[str, ...]  # half-made files of a process that died
-    strangers: tuple[str, ...]  # nothing of ours; left alone
 
     @classmethod
     def from_names(cls, names: list[str]) -> "Folder":
         """Sort the names."""
         kinds: dict[str, list[int]] = {"log": [], "cold": [], "index": [], "spare": []}
-        leftovers, strangers = [], []
+        leftovers = []
         for name in names:
             if match := _NAME.fullmatch(name):
                 kinds[match[2]].append(int(match[1]))
@@ -72,7 +72,5 @@ class Folder:
                 kinds["spare"].append(int(match[1]))
             elif name.endswith(TEMPORARY):
                 leftovers.append(name)
-            elif name != STORE:
-                strangers.append(name)
         logs, colds, indexes, spares = (tuple(sorted(numbers)) for numbers in kinds.values())
-        return cls(logs, colds, indexes, spares, tuple(leftovers), tuple(strangers))
+        return cls(logs, colds, indexes, spares, tuple(leftovers))

@@ -3,22 +3,22 @@
 It knows nothing of Raft or HTTP. It stores entries, terms, votes and small states for numbered groups, and says
 what is durable. All of it belongs to one thread, but for three things that may run in any: `Flush.run`,
 `Job.run` and `ReadPlan.run`. So the rules are plain code without locks, and a test can put any two steps in any
-order, or crash between them. `driver.py` is the thin shell that gives the log threads.
+order, or crash between them. `driver.py` is the thin shell that gives the log threads, `view.py` the part of the
+log that changes nothing.
 
 How a write goes: `append` (and each other change) takes effect in memory at once and queues a frame.
 `begin_flush` hands out everything queued, `Flush.run` writes and syncs it, `end_flush` tells what is durable
 now. Meanwhile more is queued for the next flush. A payload must not be changed before its flush has ended.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 
 from flotilla_broker.log.config import LogConfig
 from flotilla_broker.log.errors import (
-    DiskFull,
     EntryDamaged,
-    EntryMissing,
     GroupQuarantined,
     GroupUnknown,
     LogFailed,
@@ -26,21 +26,19 @@ from flotilla_broker.log.errors import (
 )
 from flotilla_broker.log.files import Buffer, FileCache, FileSystem
 from flotilla_broker.log.flush import Durable, Flush
-from flotilla_broker.log.frames import Kind, frame_bytes
+from flotilla_broker.log.frames import Kind
 from flotilla_broker.log.group import Group
 from flotilla_broker.log.jobs import Job
-from flotilla_broker.log.reading import Entry, Place, ReadPlan
+from flotilla_broker.log.reading import Entry
 from flotilla_broker.log.records import CheckpointHead, Durability, GroupRecord, StoreRecord, encode
 from flotilla_broker.log.recovery import Recovered
-from flotilla_broker.log.space import Space, growth
 from flotilla_broker.log.storefile import write_store
 from flotilla_broker.log.upkeep import Upkeep
+from flotilla_broker.log.view import LogView
 from flotilla_broker.log.writer import Checkpoint, Writer
 
-_ROWS_PER_LOOK = 512
 
-
-class Log:
+class Log(LogView):
     """A log that was opened (`opening.open_log`)."""
 
     def __init__(
@@ -50,6 +48,7 @@ class Log:
         self._files = files
         self._config = config
         self._store = store
+        self._salt = store.salt
         self._groups = found.groups
         self._next_group = found.next_group
         self._touched: dict[int, Group] = {}
@@ -71,27 +70,11 @@ class Log:
             take_spare=self._upkeep.take_spare,
             on_segment=self._upkeep.add_segment,
             take_checkpoint=self._checkpoint,
+            on_failure=self.fail,
         )
         self._upkeep.attach(self._groups, self._writer)
 
     # -- groups -------------------------------------------------------------------------------------------
-
-    @property
-    def groups(self) -> Mapping[int, Group]:
-        """All groups, by number. They are to be looked at; changes go through the log."""
-        return self._groups
-
-    @property
-    def last_lsn(self) -> int:
-        """The newest frame. What it says is durable once `durable_lsn` has reached it."""
-        return self._writer.next_lsn - 1
-
-    def group(self, number: int) -> Group:
-        """Return a group to look at; raises GroupUnknown."""
-        try:
-            return self._groups[number]
-        except KeyError:
-            raise GroupUnknown(f"there is no group {number}") from None
 
     def create_group(
         self,
@@ -162,6 +145,8 @@ class Log:
 
     def quarantine(self, number: int, reason: str) -> int:
         """Take a group out of service until it is dropped or replaced; return the lsn."""
+        if not reason:
+            raise LogMisuse(f"group {number}: a quarantine needs a reason")
         group = self.group(number)
         self._check_open()
         self._put(group, Kind.QUARANTINE, reason.encode())
@@ -177,31 +162,6 @@ class Log:
         self.group(number).take_state = take
 
     # -- entries ------------------------------------------------------------------------------------------
-
-    def admit(self, size: int) -> None:
-        """Raise DiskFull unless an entry of `size` bytes can be taken without touching the reserve."""
-        space = self.space()
-        if not space.admits(frame_bytes(size)):
-            raise DiskFull(
-                f"no room for an entry of {size} bytes: only the reserve of {space.reserve} segments of "
-                f"{self._config.segment_bytes} bytes is left; free disk space, or shorten the retention"
-            )
-
-    def space(self) -> Space:
-        """Tell how much room there is."""
-        config, active = self._config, self._writer.active
-        return Space(
-            active_bytes=self._writer.room_bytes,
-            spares=len(self._upkeep.spares),
-            growth=growth(self._fs.free_bytes(), self.used_bytes, config.log_bytes_max, config.segment_bytes),
-            reserve=config.reserve_segments,
-            usable_bytes=config.segment_bytes - active.checkpoint_bytes,
-        )
-
-    @property
-    def used_bytes(self) -> int:
-        """What the log takes on disk."""
-        return self._upkeep.used_bytes
 
     def append(self, number: int, index: int, term: int, payload: Buffer, next_offset: int, time_ms: int) -> int:
         """Append an entry; `next_offset` is the offset behind its last record. Return the lsn."""
@@ -227,21 +187,39 @@ class Log:
         """Remove the entries from `index` on; return the lsn."""
         group = self._usable(number)
         group.check_truncate(index)
-        end = group.end_before(index)
+        end = self._end_before(group, index)
         self._put(group, Kind.TRUNCATE, b"", index, *end)
-        self._upkeep.free(group.truncate(index, *end))
+        with self._failing():
+            self._upkeep.free(group.truncate(index, *end))
         return self.last_lsn
 
     def trim(self, number: int, index: int) -> int:
         """Remove the entries before `index`, and remember the term of the last of them; return the lsn."""
         group = self._usable(number)
         group.check_trim(index)
-        anchor = group.end_before(index)
-        if group.saved_state_index + 1 < index:
+        anchor = self._end_before(group, index)
+        if group.queued_state_index + 1 < index and group.take_state is not None:
             self._save_state(group)
         self._put(group, Kind.TRIM, b"", index, *anchor)
-        self._upkeep.free(group.trim(index, *anchor))
+        with self._failing():
+            self._upkeep.free(group.trim(index, *anchor))
         return self.last_lsn
+
+    def _end_before(self, group: Group, index: int) -> tuple[int, int]:
+        """Tell term and next offset of the entry before `index`, from the entry itself: an index may be damaged."""
+        if index - 1 < group.first_index:
+            return group.anchor_term, group.first_offset
+        (entry,) = self.read(group.number, index - 1, bytes_max=1, count_max=1)
+        return entry.term, entry.next_offset
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Guard a change that is queued: if it takes effect only in part, the log must not be used any more."""
+        try:
+            yield
+        except Exception as error:
+            self.fail(error)
+            raise LogFailed(f"a change took effect only in part: {error}") from error
 
     def _save_state(self, group: Group) -> None:
         """Save a state without a checkpoint: what is about to be trimmed should not wait for the next one."""
@@ -300,47 +278,6 @@ class Log:
             self.quarantine_damaged(error)
             raise
 
-    def plan_read(self, number: int, index: int, *, bytes_max: int, count_max: int = 1 << 20) -> ReadPlan:
-        """Plan to read entries; `run` it in any thread, soon. EntryDamaged goes to `quarantine_damaged`."""
-        group = self.group(number)
-        group.check_usable()
-        if not group.keep_from <= index <= group.last_index:
-            raise EntryMissing(f"group {number} holds {group.keep_from} to {group.last_index}, not {index}")
-        places: list[Place] = []
-        try:
-            for place in self._places(group, index):
-                bytes_max -= place.size
-                if places and (bytes_max < 0 or len(places) == count_max):
-                    break
-                places.append(place)
-        except OSError as error:
-            raise EntryDamaged(number, index, f"its index cannot be read: {error}") from error
-        return ReadPlan(number, self._store.salt, places)
-
-    def _places(self, group: Group, index: int) -> Iterator[Place]:
-        for run in group.runs_from(index):
-            start = max(index, run.first_index)
-            name = self._upkeep.segment(run.segment).name
-            for at in range(start, run.next_index, _ROWS_PER_LOOK):
-                rows = run.slice(at, min(_ROWS_PER_LOOK, run.next_index - at))
-                for ahead, row in enumerate(rows):
-                    payload = self._writer.payload(row.lsn)
-                    file = self._files.get(name) if payload is None else None
-                    entry = Entry(at + ahead, run.term, row.next_offset, row.time_ms, payload or b"")
-                    yield Place(entry, run.segment, file, row.position, row.size, row.lsn)
-
-    def term_of(self, number: int, index: int) -> int:
-        """Tell the term of an entry, or of the one before the first."""
-        return self.group(number).term_of(index)
-
-    def find_offset(self, number: int, offset: int) -> int:
-        """Find the entry that holds a record offset; behind the last entry if the offset is yet to come."""
-        return self.group(number).first_above(lambda row: row.next_offset, offset)
-
-    def find_time(self, number: int, time_ms: int) -> int:
-        """Find the first entry that was appended at `time_ms` or later; behind the last if there is none."""
-        return self.group(number).first_above(lambda row: row.time_ms, time_ms - 1)
-
     # -- flushes ------------------------------------------------------------------------------------------
 
     def begin_flush(self, *, sync: bool | None = None) -> Flush | None:
@@ -360,14 +297,15 @@ class Log:
         """Take note that a flush has run, and tell what is durable now."""
         self._flush = None
         self.durable_lsn = flush.last_lsn
-        self._writer.flushing = {}
+        self._writer.end()
         indexes = {}
         for number, (last_index, generation) in flush.marks.items():
             group = self._groups.get(number)
             if group is not None and group.generation == generation:
                 group.durable_index = indexes[number] = last_index
-        self._note_states(flush.states)
-        self._upkeep.note_flush(flush)
+        with self._failing():
+            self._upkeep.note_flush(flush)
+            self._note_states(flush.states)
         return Durable(flush.last_lsn, indexes)
 
     def _note_states(self, states: dict[int, int]) -> None:
@@ -388,7 +326,7 @@ class Log:
             return None
         try:
             flush.run()
-        except OSError as error:
+        except Exception as error:
             self.fail(error)
             raise LogFailed(f"the log could not be written: {error}") from error
         return self.end_flush(flush)
@@ -430,10 +368,12 @@ class Log:
 
     def close(self) -> None:
         """Write and sync everything, unless the log has failed, and let go of the folder."""
-        if self._failed is None:
-            self._sync_all()
+        try:
+            if self._failed is None:
+                self._sync_all()
+        finally:
             self.fail(RuntimeError("it was closed"))
-        self._fs.close()
+            self._fs.close()
 
     def _sync_all(self) -> None:
         self.flush(sync=True)

@@ -5,15 +5,14 @@ It decides which job comes next, and takes the results in; the jobs themselves t
 
 from collections.abc import Callable, Mapping
 
-from flotilla_broker.log import index
-from flotilla_broker.log.cleaner import Clean, choose, plan_piece
+from flotilla_broker.log.cleaner import Clean, Piece, choose, plan_piece
 from flotilla_broker.log.config import LogConfig
 from flotilla_broker.log.errors import EntryDamaged
 from flotilla_broker.log.files import FileCache, FileSystem
 from flotilla_broker.log.flush import Flush
 from flotilla_broker.log.frames import Kind
 from flotilla_broker.log.group import Group
-from flotilla_broker.log.index import Freed, Run, RunRecord, run_record
+from flotilla_broker.log.index import FileRows, Freed, Run, RunRecord, Written, run_record
 from flotilla_broker.log.jobs import Job, Preallocate, Remove, WriteIndex
 from flotilla_broker.log.records import Cleaned, SegmentRecord, encode
 from flotilla_broker.log.recovery import Recovered
@@ -21,7 +20,6 @@ from flotilla_broker.log.segments import Segment, spare_name
 from flotilla_broker.log.space import Space
 from flotilla_broker.log.writer import Writer
 
-_SPARES_OF_THE_WRITER = 1  # the cleaner leaves this many
 _RECYCLED_MAX = 4  # spares beyond those that are wanted anyway
 _URGENT_LIVE_PART_MAX = 0.9  # short of space, the cleaner works harder for each byte
 
@@ -54,7 +52,7 @@ class Upkeep:
         self._retired: list[tuple[int, list[Segment]]] = []  # removable once that lsn is durable
         self._next_spare = max(found.spares, default=0) + 1
         self._starved_growth = -1  # how many segments seemed possible when making one failed
-        self._index_failed = False  # for lack of room
+        self._index_failed = self._clean_failed = False  # for lack of room
         self._sealed_bytes: int | None = None  # of all files but the active segment; None: to be counted again
         self._job: Job | None = None
         self._may_have_work = True
@@ -87,6 +85,7 @@ class Upkeep:
     def free(self, freed: Freed) -> None:
         """Take note of what died."""
         self._may_have_work = True
+        self._clean_failed = False
         for segment, size in freed.items():
             self._segments[segment].live_bytes -= size
 
@@ -126,7 +125,9 @@ class Upkeep:
         if self._sealed_bytes is None:
             retired = [segment for _, segments in self._retired for segment in segments]
             sealed = [segment for segment in self._segments.values() if segment is not self._writer.active]
-            self._sealed_bytes = sum(max(segment.end, segment.file_bytes) for segment in (*sealed, *retired))
+            self._sealed_bytes = sum(
+                max(segment.end, segment.file_bytes) + segment.index_bytes for segment in (*sealed, *retired)
+            )
         active = self._writer.active
         spares = len(self.spares) * self._config.segment_bytes
         return self._sealed_bytes + max(active.end, active.file_bytes) + spares
@@ -199,25 +200,25 @@ class Upkeep:
         alive.sort(key=lambda item: (item[0].number, item[1].first_index))
         runs = [(run_record(group.number, run), run.rows.get(run.row, run.count)) for group, run in alive]
 
-        def done(made: bool) -> None:
-            if made:
-                self._use_index(segment, [run for _, run in alive], [record for record, _ in runs])
+        def done(written: Written | None) -> None:
+            if written is not None:
+                self._use_index(segment, written, [run for _, run in alive], [record for record, _ in runs])
                 del self._runs[segment.id]
             else:
                 self._to_index.append(segment)
-            self._index_failed = not made
+            self._index_failed = written is None
 
         return WriteIndex(self._fs, segment.id, segment.end, runs, done)
 
-    def _use_index(self, segment: Segment, runs: list[Run], records: list[RunRecord]) -> None:
+    def _use_index(self, segment: Segment, written: Written, runs: list[Run], records: list[RunRecord]) -> None:
         """Let runs read their rows from the segment's index file, which was just written."""
-        loaded = index.load(self._files, segment.index_name, segment.id)
-        if loaded is None:
-            raise OSError(f"the index of segment {segment.id} cannot be read back")
-        directory, rows = loaded
-        for run, record, listed in zip(runs, records, directory.runs, strict=True):
+        self._files.forget(segment.index_name)  # a damaged one may have had the name
+        rows = FileRows(self._files, segment.index_name, written.origin)
+        segment.index_bytes = written.size
+        self._sealed_bytes = None
+        for run, record, row in zip(runs, records, written.rows, strict=True):
             if run.count:
-                run.move(segment.id, rows, record.first_index, listed.row)
+                run.move(segment.id, rows, record.first_index, row)
 
     def _preallocate(self, space: Space) -> Job | None:
         if len(self.spares) >= self._spares_wanted or space.growth <= max(0, self._starved_growth):
@@ -232,6 +233,8 @@ class Upkeep:
         return Preallocate(self._fs, self._name_spare(), self._config.segment_bytes, done)
 
     def _clean(self, space: Space) -> Job | None:
+        if self._clean_failed and space.growth == 0:
+            return None
         urgent = space.spares + space.growth <= space.reserve
         part = _URGENT_LIVE_PART_MAX if urgent else self._config.clean_below
         settled = [segment for segment in self._segments.values() if segment.settled]
@@ -241,33 +244,51 @@ class Upkeep:
         if not any(segment.live_bytes for segment in victims):
             self._retire(victims, [])
             return self._remove()
-        if len(self.spares) <= _SPARES_OF_THE_WRITER:
+        if not self._spare_for_cleaner():
             return None
+        try:
+            pieces = self._plan_pieces(victims)
+        except OSError:  # too many open files, or an index that cannot be read: later, or not at all
+            return None
+        target = Segment(self._writer.take_segment_id(), cold=True, settled=True)
+        return Clean(self._fs, self._salt, self.spares.pop(), target, victims, pieces, self._cleaned)
+
+    def _spare_for_cleaner(self) -> bool:
+        """Leave the writer one, or room for a while: on a full disk after a restart there may be only one left."""
+        return len(self.spares) > 1 or (
+            len(self.spares) == 1 and self._writer.room_bytes > self._config.segment_bytes // 2
+        )
+
+    def _plan_pieces(self, victims: list[Segment]) -> list[Piece]:
         chosen = {segment.id: self._files.get(segment.name) for segment in victims}
-        pieces = [
+        return [
             plan_piece(group.number, run, chosen[run.segment])
             for _, group in sorted(self._groups.items())
             for run in group.runs
             if run.segment in chosen
         ]
-        target = Segment(self._writer.take_segment_id(), cold=True, settled=True)
-        return Clean(self._fs, self._salt, self.spares.pop(), target, victims, pieces, self._cleaned)
 
     def _cleaned(self, job: Clean) -> None:
-        if job.damaged is not None or job.full:
+        if job.written is None:
             self._to_remove.append(job.spare)
+            self._clean_failed = job.damaged is None
             if job.damaged is not None:
-                for piece in job.pieces:
-                    if piece.record.group == job.damaged.group:
-                        self._segments[piece.segment].readable = False
-                self._on_damage(job.damaged)
+                self._keep_away(job, job.damaged)
             return
         target = job.target
         target.file_bytes = target.end
         self._segments[target.id] = target
-        self._use_index(target, [piece.run for piece in job.pieces], [piece.record for piece in job.pieces])
-        target.live_bytes = sum(piece.run.live_bytes for piece in job.pieces)
+        runs, records = [piece.run for piece in job.pieces], [piece.record for piece in job.pieces]
+        self._use_index(target, job.written, runs, records)
+        target.live_bytes = sum(run.live_bytes for run in runs)
         self._retire(job.victims, [target])
+
+    def _keep_away(self, job: Clean, damage: EntryDamaged) -> None:
+        """Do not try again to copy what cannot be read."""
+        for piece in job.pieces:
+            if piece.record.group == damage.group:
+                self._segments[piece.segment].readable = False
+        self._on_damage(damage)
 
     def _retire(self, victims: list[Segment], added: list[Segment]) -> None:
         """Replace segments by others; the files go when that is durable."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from isal.isal_zlib import crc32
 
 from flotilla_broker.log import frames
+from flotilla_broker.log.config import PAGE_BYTES
 from flotilla_broker.log.errors import LogFailed
 from flotilla_broker.log.files import Buffer, File, FileSystem
 from flotilla_broker.log.flush import Step
@@ -20,8 +21,6 @@ from flotilla_broker.log.frames import Kind, frame_bytes
 from flotilla_broker.log.segments import Segment
 
 _CHECKPOINT_BYTES_MAX = 1 << 31  # positions are kept in 32 bits
-
-_PAGE_BYTES = 4096
 
 Checkpoint = Iterator[tuple[Kind, int, bytes]]  # kind, group, payload
 
@@ -40,6 +39,7 @@ class Writer:
         take_spare: Callable[[], str | None],
         on_segment: Callable[[Segment], None],
         take_checkpoint: Callable[[], Checkpoint],
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         self._fs = fs
         self._salt = salt
@@ -47,12 +47,14 @@ class Writer:
         self._take_spare = take_spare
         self._on_segment = on_segment
         self._take_checkpoint = take_checkpoint
+        self._on_failure = on_failure
         self._next_segment = next_segment
         self._capacity = 0
         self._file: File
         self._steps: list[Step] = []
         self._buffers: list[Buffer] = []  # of the last step
         self._flush_lsn = next_lsn
+        self._queued_bytes = self._flushing_bytes = 0
         self._sealed: list[Segment] = []
         self.next_lsn = next_lsn
         self.queued: dict[int, Buffer] = {}  # payloads by lsn, until they can be read from the disk
@@ -63,6 +65,16 @@ class Writer:
     def room_bytes(self) -> int:
         """What is left in the active segment, of space that is on disk already."""
         return self.active.file_bytes - self.active.end
+
+    @property
+    def capacity_bytes(self) -> int:
+        """How large the active segment may get: a large checkpoint still leaves room for frames."""
+        return self._capacity
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """What waits in memory for this flush and the next."""
+        return self._queued_bytes + self._flushing_bytes
 
     @property
     def has_queued(self) -> bool:
@@ -106,11 +118,22 @@ class Writer:
             self.queued[lsn] = payload
         position = active.end
         active.end = position + frame_bytes(size)
+        self._queued_bytes += frame_bytes(size)
         self.next_lsn = lsn + 1
         return position
 
     def roll(self) -> None:
-        """Start a new segment with a checkpoint."""
+        """Start a new segment with a checkpoint.
+
+        If that fails half way, frames would go to the wrong file: the log must not be used any more.
+        """
+        try:
+            self._roll()
+        except Exception as error:
+            self._on_failure(error)
+            raise LogFailed(f"no new segment could be started: {error}") from error
+
+    def _roll(self) -> None:
         if self.active.id:
             self._sealed.append(self.active)
         self.active = segment = Segment(self.take_segment_id(), cold=False)
@@ -144,14 +167,19 @@ class Writer:
         """Hand out what is queued, and the segments that it ends; all that follows belongs to the next flush."""
         steps, self._steps = self._steps, []
         sealed, self._sealed = self._sealed, []
-        in_page = self.active.end % _PAGE_BYTES
+        in_page = self.active.end % PAGE_BYTES
         tail = _last_bytes(self._buffers, in_page)
         for step in steps:
-            step.fill_page(_PAGE_BYTES)
+            step.fill_page(PAGE_BYTES)
         self._start_step(Step(self._file, self.active.end - in_page, [tail]))
         self._flush_lsn = self.next_lsn
         self.flushing, self.queued = self.queued, {}
+        self._flushing_bytes, self._queued_bytes = self._queued_bytes, 0
         return steps, sealed
+
+    def end(self) -> None:
+        """Take note that what was handed out is on disk, and can be read from there."""
+        self.flushing, self._flushing_bytes = {}, 0
 
 
 def _last_bytes(buffers: list[Buffer], size: int) -> bytes:
