@@ -27,6 +27,7 @@ setup: .venv/.ready ## install everything into this folder and the cache folder
 $(UV):
 	@echo "setup: installing uv $(UV_VERSION)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Flotilla needs Python 3.11 or newer; '$(PYTHON)' is older. Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -m pip --version > /dev/null 2>&1 || { echo "The set-up needs pip for '$(PYTHON)'. On Debian, as root: apt-get install python3-pip" >&2; exit 1; }
 	@rm -rf $(@D)/.. && $(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target $(@D)/.. uv==$(UV_VERSION)
 
 .venv/.ready: $(UV) requirements.lock $(PROJECTS)

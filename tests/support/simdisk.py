@@ -2,7 +2,8 @@
 
 What was not synced may be lost at a crash: each write on its own may be there, be missing, or be torn at any byte;
 of the changes to names since the last sync of the folder, a beginning survives (file systems journal them in
-order). `crash_in` counts down with every change and then raises `Crash`; nothing works until `reboot`.
+order). `crash_in` counts down with every change and then raises `Crash`; nothing works until `reboot`. `fail` gives
+any operation an errno, and may block to delay it. Time does not pass here: a slow sync is a flush that is run later.
 """
 
 import errno

@@ -375,6 +375,9 @@ def test_closing_twice_does_no_harm(tmp_path: Path) -> None:
     log = open_folder(tmp_path)
     log.close()
     log.close()
+    log = open_folder(tmp_path)
+    assert log.damage == ()
+    log.close()
 
 
 def test_a_quarantine_needs_a_reason() -> None:

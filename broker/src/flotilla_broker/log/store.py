@@ -8,7 +8,8 @@ log that changes nothing.
 
 How a write goes: `append` (and each other change) takes effect in memory at once and queues a frame.
 `begin_flush` hands out everything queued, `Flush.run` writes and syncs it, `end_flush` tells what is durable
-now. Meanwhile more is queued for the next flush. A payload must not be changed before its flush has ended.
+now. Meanwhile more is queued for the next flush. A payload must not be changed before its flush has ended. Nothing
+here asks for the time: entries bring theirs along.
 """
 
 from collections.abc import Callable, Iterator
