@@ -39,6 +39,7 @@ def test_the_deadest_segments_are_cleaned_first(segments: list[tuple[int, int]],
         ([(8000, 3000)], []),  # takes a spare of 8192, gives back less
         ([(8000, 3000), (8000, 3000)], [1, 2]),
         ([(8000, 0)], [1]),  # takes nothing
+        ([(8000, 800)] * 3 + [(500, 500)] * 8, [1, 2, 3]),  # small ones do not stand in the way
     ],
 )
 def test_without_room_cleaning_must_free_more_than_it_takes(segments: list[tuple[int, int]], chosen: list[int]) -> None:
