@@ -118,6 +118,7 @@ def test_a_log_on_a_real_folder_holds_what_was_written(tmp_path: Path) -> None:
     [
         ({"segment_bytes": 1000}, "segment_bytes must be from .*two of the largest entries"),
         ({"segment_bytes": 1 << 40}, "segment_bytes must be from"),
+        ({"segment_bytes": (64 << 20) + 1}, "segment_bytes must be a multiple of 4096"),
         ({"reserve_segments": 1}, "reserve_segments must be from 2 to 64"),
         ({"ahead_segments": -1}, "ahead_segments must be from 0 to 64"),
         ({"entry_bytes_max": 0}, "entry_bytes_max must be at least 1"),

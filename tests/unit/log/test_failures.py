@@ -267,3 +267,31 @@ def test_what_waits_in_memory_is_counted() -> None:
     flush.run()
     log.end_flush(flush)
     assert 0 < log.unflushed_bytes < queued
+
+
+def test_a_flush_whose_consequences_fail_ends_the_log() -> None:
+    disk = SimDisk()
+    log = make_log(disk)
+    number = log.create_group(b"")
+    provide_state(log, number)
+    append(log, number, 20)
+
+    def fail() -> None:
+        raise OSError(errno.EIO, "half way")
+
+    log.group(number).release = fail  # type: ignore[method-assign, assignment]
+    with pytest.raises(LogFailed, match="half way"):
+        log.flush()
+    with pytest.raises(LogFailed, match="half way"):
+        append(log, number)
+
+
+def test_what_the_log_takes_is_counted_with_its_index_files() -> None:
+    disk = SimDisk()
+    log = make_log(disk)
+    number = log.create_group(b"")
+    for _ in range(10):
+        append(log, number, 100, size=10)
+        idle(log)
+    on_disk = sum(disk.open(name).size() for name in disk.names() if name != "store.json")
+    assert abs(log.used_bytes - on_disk) <= 4096, "but for the last page of the segment that is being written"

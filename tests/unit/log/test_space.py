@@ -245,3 +245,15 @@ def test_a_full_disk_while_indexing_is_not_a_failure() -> None:
     idle(log)
     assert any(name.endswith(".index") for name in disk.names())
     assert len(read_all(log, number)) == 59
+
+
+def test_a_restart_gives_back_the_unused_rest_of_the_segment() -> None:
+    disk = SimDisk()
+    log, number = make_log(disk)
+    log.append(number, 1, 1, b"little", 1, 1)
+    log.flush()
+    name = log._writer.active.name
+    assert disk.open(name).size() == SEGMENT
+    disk.reboot(random.Random(0), survive=0)
+    make_log(disk)
+    assert disk.open(name).size() < 1000
