@@ -255,5 +255,5 @@ def test_a_restart_gives_back_the_unused_rest_of_the_segment() -> None:
     name = log._writer.active.name
     assert disk.open(name).size() == SEGMENT
     disk.reboot(random.Random(0), survive=0)
-    make_log(disk)
+    open_log(disk, CONFIG)
     assert disk.open(name).size() < 1000
