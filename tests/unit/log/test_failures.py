@@ -113,8 +113,8 @@ def test_too_many_open_files_are_no_damage() -> None:
     assert log.read(number, 1, bytes_max=1)[0].index == 1
 
 
-def test_cleaning_that_cannot_be_planned_is_left_for_later() -> None:
-    log = make_log(SimDisk())
+def make_mostly_dead(log: Log) -> None:
+    """Fill segments of which three quarters then die."""
     numbers = [log.create_group(b"") for _ in range(4)]
     for _ in range(30):
         for number in numbers:
@@ -123,6 +123,11 @@ def test_cleaning_that_cannot_be_planned_is_left_for_later() -> None:
     for number in numbers[1:]:
         log.drop_group(number)
     log.flush()
+
+
+def test_cleaning_that_cannot_be_planned_is_left_for_later() -> None:
+    log = make_log(SimDisk())
+    make_mostly_dead(log)
 
     def no_handles(_: object) -> None:
         raise OSError(errno.EMFILE, "too many open files")
@@ -138,14 +143,7 @@ def test_cleaning_that_cannot_be_planned_is_left_for_later() -> None:
 def test_copies_whose_index_does_not_fit_are_not_made_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimDisk()
     log = make_log(disk)
-    numbers = [log.create_group(b"") for _ in range(4)]
-    for _ in range(30):
-        for number in numbers:
-            append(log, number)
-    idle(log)
-    for number in numbers[1:]:
-        log.drop_group(number)
-    log.flush()
+    make_mostly_dead(log)
     disk.capacity_bytes = 0
     monkeypatch.setattr(cleaner, "write_index", lambda *_: None)
     jobs = [type(run_job(log)) for _ in range(20)]
