@@ -17,7 +17,7 @@ BIN := .venv/bin
 MEMBERS := client broker
 PROJECTS := pyproject.toml $(MEMBERS:%=%/pyproject.toml)
 
-.PHONY: help setup run test lint fmt lock bench clean
+.PHONY: help setup run test sim lint fmt lock bench clean
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -41,8 +41,12 @@ run: setup ## set up everything; there is no server to start yet
 	@echo "Everything is set up. There is no server to start yet: brokers, managers and the HTTP API are still to come."
 	@echo "What there is: record batches and the log on disk. README.md has an example; 'make test' runs the tests."
 
-test: setup ## run the tests: lint, unit, system; ends with a table of what ran
+test: setup ## run the tests: lint, unit, sim, system; ends with a table of what ran
 	@$(BIN)/python tools/run_tests.py
+
+SEEDS ?= 1000
+sim: setup ## run the simulation with SEEDS=n seeds, from SIM_SEED=n on, on all cores
+	@$(BIN)/python tests/sim/many.py --first $${SIM_SEED:-0} --seeds $(SEEDS)
 
 lint: setup ## ruff, mypy, import-linter
 	@$(BIN)/python tools/run_tests.py lint

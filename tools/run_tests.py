@@ -59,6 +59,7 @@ def pytest_stage(folder: str) -> Callable[[], Result]:
 STAGES: dict[str, Callable[[], Result]] = {
     "lint": lint,
     "unit": pytest_stage("unit"),
+    "sim": pytest_stage("sim"),
     "system": pytest_stage("system"),
 }
 

@@ -52,6 +52,11 @@ class ReadPlan:
     salt: int
     places: list[Place]
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Tell whether `run` will not have to wait for a disk."""
+        return all(place.file is None for place in self.places)
+
     def run(self) -> list[Entry]:
         """Read them all; raises EntryDamaged."""
         entries: list[Entry] = []

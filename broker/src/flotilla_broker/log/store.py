@@ -222,6 +222,11 @@ class Log(LogView):
             self.fail(error)
             raise LogFailed(f"a change took effect only in part: {error}") from error
 
+    def save_state(self, number: int) -> int:
+        """Save what the group's function says, without waiting for a checkpoint; return the lsn."""
+        self._save_state(self._usable(number))
+        return self.last_lsn
+
     def _save_state(self, group: Group) -> None:
         """Save a state without a checkpoint: what is about to be trimmed should not wait for the next one."""
         group.refresh_state()

@@ -1,0 +1,1 @@
+"""A partition: what its entries mean. `producers.py` tells a retry from a new batch."""

@@ -1,0 +1,43 @@
+"""How an append ends: ok, failed or unknown. There is nothing else."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """On the disks of a majority, for good."""
+
+    base_offset: int
+    time_ms: int
+    retried: bool = False  # it had been appended before; this was a retry
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It is not there and will not be: refused before it was proposed, or another entry was committed in its place."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """It may be there or not. A retry with the same sequence finds out."""
+
+    message: str
+
+
+Outcome = Appended | Failed | Unknown
+Done = Callable[[Outcome], None]
+
+
+class Waiter:
+    """Somebody who waits for the entry at an index, of one term."""
+
+    __slots__ = ("appended", "done", "term")
+
+    def __init__(self, term: int, appended: Appended, done: Done) -> None:
+        self.term = term
+        self.appended = appended
+        self.done = done

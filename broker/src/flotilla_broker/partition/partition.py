@@ -1,0 +1,327 @@
+"""A replica of a partition: the machine that a Raft group replicates.
+
+It turns batches into entries, knows what each producer sent last, and tells how each append ended. The rules:
+
+1. Offsets are given out in the same step in which the entry is appended, behind all that is there, committed or not.
+2. Failed means refused before it was proposed, or another term's entry was committed at its index. A leader that
+   steps down does not know yet: its waiters stay, and learn it when that index is committed here.
+3. Whatever depends on the log (producers, first offset, the seal) is a function of it: uncommitted entries can be
+   taken back, and after a restart the summary and the entries behind it give the same again.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from flotilla.records import BatchHeader, Buffer, assign
+from flotilla_broker.log import EntryMissing, Log
+from flotilla_broker.partition.config import PartitionConfig
+from flotilla_broker.partition.entries import (
+    NOOP,
+    RECORDS,
+    Content,
+    Expire,
+    Instruction,
+    Seal,
+    Trim,
+    encode_instruction,
+    parse,
+)
+from flotilla_broker.partition.errors import ProducerRefused
+from flotilla_broker.partition.meta import ReplicaMeta, ReplicaState
+from flotilla_broker.partition.outcomes import Appended, Done, Failed, Unknown, Waiter
+from flotilla_broker.partition.producers import ProducerTable, Retry
+from flotilla_broker.raft import Entry, GroupLog, NotLeader, Port, RaftConfig, RaftGroup
+
+logger = logging.getLogger(__name__)
+
+_REPLAY_BYTES = 4 << 20
+
+
+class Submitted(NamedTuple):
+    """A batch that waits for the next entry."""
+
+    header: BatchHeader
+    batch: Buffer
+    done: Done
+
+
+class Draft:
+    """An entry in the making: batches one behind the other, each with its offset and the time of the entry."""
+
+    def __init__(self, index: int, term: int, next_offset: int, time_ms: int) -> None:
+        self.index = index
+        self.term = term
+        self.next_offset = next_offset
+        self.time_ms = time_ms
+        self.payload = bytearray(RECORDS)
+        self.waiters: list[Waiter] = []
+
+    def add(self, header: BatchHeader, batch: Buffer, done: Done) -> None:
+        """Put a batch behind the others."""
+        start = len(self.payload)
+        self.payload += batch
+        with memoryview(self.payload) as view:
+            assign(view[start:], self.next_offset, self.time_ms)
+        self.waiters.append(Waiter(self.term, Appended(self.next_offset, self.time_ms), done))
+        self.next_offset += header.count
+
+
+class Partition:
+    """One replica. It belongs to one thread; `engine.py` gives it turns."""
+
+    def __init__(
+        self,
+        meta: ReplicaMeta,
+        log: Log,
+        number: int,
+        port: Port,
+        *,
+        me: str,
+        config: PartitionConfig,
+        raft_config: RaftConfig,
+        clock_ms: Callable[[], int],
+        chance: Callable[[], float],
+        now: float,
+    ) -> None:
+        self.meta = meta
+        self.log = GroupLog(log, number, self)
+        self._config = config
+        self._clock_ms = clock_ms
+        self._queue: deque[Submitted] = deque()
+        self.queued_bytes = 0
+        self._waiters: dict[int, list[Waiter]] = {}
+        self._instructions: dict[int, Instruction] = {}  # of entries that are not committed
+        self._parsed: dict[int, Content] = {}  # of entries that are about to be appended
+        self._load(self.log.group.state_index, self.log.group.state)
+        self._replay()
+        log.provide_state(number, self.snapshot)
+        self.raft = RaftGroup(
+            self.log,
+            self,
+            port,
+            me=me,
+            members=meta.members,
+            config=raft_config,
+            chance=chance,
+            commit_index=self.applied_index,
+            now=now,
+        )
+
+    def _load(self, index: int, data: bytes) -> None:
+        state = ReplicaState.from_bytes(data)
+        self.applied_index = index
+        self.start_offset = max(state.start_offset, self.log.group.first_offset)
+        self.sealed_index = state.sealed_index
+        self._time_ms = state.time_ms
+        self.producers = (
+            ProducerTable.decode(state.producers, index) if state.producers else ProducerTable(committed_index=index)
+        )
+
+    def _replay(self) -> None:
+        """Learn what the entries behind the summary add to it."""
+        log, index = self.log, self.applied_index + 1
+        offset = log.offset_behind(self.applied_index)
+        while index <= log.last_index:
+            for found in log.plan(index, _REPLAY_BYTES).run():
+                entry = Entry.from_log(found)
+                self._learn(entry, parse(entry, offset))
+                index, offset = entry.index + 1, entry.next_offset
+
+    # -- state --------------------------------------------------------------------------------------------
+
+    @property
+    def committed_offset(self) -> int:
+        """The offset behind the last record that is committed."""
+        return self.log.offset_behind(self.applied_index)
+
+    @property
+    def is_sealed(self) -> bool:
+        """Tell whether the epoch was ended, perhaps not yet for good."""
+        return self.sealed_index > 0
+
+    # -- appending ----------------------------------------------------------------------------------------
+
+    def submit(self, header: BatchHeader, batch: Buffer, done: Done) -> None:
+        """Queue a batch that was checked; raises NotLeader. `done` hears how it ended."""
+        if not self.raft.is_leader:
+            raise NotLeader("this replica is not the leader")
+        self._queue.append(Submitted(header, batch, done))
+        self.queued_bytes += header.total_bytes
+
+    @property
+    def wants_turn(self) -> bool:
+        """Tell whether queued batches should become an entry now.
+
+        While the entry before is on its way to the disk, the next one could not become durable anyway: waiting
+        costs nothing, and makes one entry of many small batches.
+        """
+        if not self._queue:
+            return False
+        return self.queued_bytes >= self._config.entry_bytes or self.log.durable_index == self.log.last_index
+
+    def propose(self) -> None:
+        """Make entries of everything that is queued."""
+        while self._queue:
+            refusal = self._refusal()
+            if refusal is not None:
+                self._fail_queue(refusal)
+                return
+            self._propose_entry()
+
+    def _refusal(self) -> Failed | None:
+        if self.is_sealed:
+            return Failed("sealed", "this epoch of the partition has ended; ask for its new replicas")
+        if not self.raft.takes_entries:
+            return Failed("not_leader", "this replica is not the leader")
+        return None
+
+    def _fail_queue(self, failed: Failed) -> None:
+        queue, self._queue, self.queued_bytes = self._queue, deque(), 0
+        for submitted in queue:
+            submitted.done(failed)
+
+    def _propose_entry(self) -> None:
+        """Put batches into one entry: as many as fit, at least one."""
+        draft = Draft(self.log.last_index + 1, self.raft.term, self.log.next_offset, self._next_time_ms())
+        while self._queue:
+            header, batch, done = self._queue[0]
+            if draft.waiters and len(draft.payload) + header.total_bytes > self._config.entry_bytes:
+                break
+            self._queue.popleft()
+            self.queued_bytes -= header.total_bytes
+            try:
+                retry = self.producers.check(header)
+            except ProducerRefused as error:
+                done(Failed(error.code, str(error)))
+                continue
+            if retry is not None:
+                self._await(retry, done, draft)
+                continue
+            self.producers.append(draft.index, header, draft.next_offset, draft.time_ms)
+            draft.add(header, batch, done)
+        if draft.waiters:
+            self._waiters[draft.index] = draft.waiters
+            self._parsed[draft.index] = ()  # the producers were noted above
+            self.raft.propose(draft.payload, draft.next_offset, draft.time_ms)
+
+    def _await(self, retry: Retry, done: Done, draft: Draft) -> None:
+        """Answer a retry when the batch that it repeats is committed, which may be in the entry being made."""
+        known = Appended(retry.base_offset, 0, retried=True)
+        if retry.index <= self.applied_index:
+            done(known)
+        elif retry.index == draft.index:
+            draft.waiters.append(Waiter(draft.term, known, done))
+        else:
+            self._waiters.setdefault(retry.index, []).append(Waiter(self.log.term_of(retry.index), known, done))
+
+    def _next_time_ms(self) -> int:
+        """Append times never go back, whatever clocks and leaders do."""
+        return max(self._clock_ms(), self._time_ms)
+
+    def instruct(self, instruction: Instruction) -> int:
+        """Propose an instruction to all replicas; return its index. Raises NotLeader."""
+        return self.raft.propose(encode_instruction(instruction), self.log.next_offset, self._next_time_ms())
+
+    # -- what the group tells -----------------------------------------------------------------------------
+
+    def check(self, entries: Sequence[Entry], next_offset: int) -> None:
+        """Raise EntryRefused unless entries from another broker follow the record before `next_offset`."""
+        self._parsed.clear()
+        for entry in entries:
+            self._parsed[entry.index] = parse(entry, next_offset)
+            next_offset = entry.next_offset
+
+    def make_noop(self) -> tuple[bytes, int]:
+        """Make the entry with which a leader begins."""
+        return NOOP, self._next_time_ms()
+
+    def appended(self, entry: Entry) -> None:
+        """Learn what an entry adds: it may still be taken back."""
+        known = entry.index in self._parsed
+        self._learn(entry, self._parsed.pop(entry.index) if known else parse(entry, self.log.next_offset))
+
+    def _learn(self, entry: Entry, content: Content) -> None:
+        self._time_ms = max(self._time_ms, entry.time_ms)
+        if content is None:
+            return
+        if isinstance(content, Instruction):
+            self._instructions[entry.index] = content
+            if isinstance(content, Seal) and not self.sealed_index:
+                self.sealed_index = entry.index
+            return
+        for header in content:
+            self.producers.append(entry.index, header, header.base_offset, entry.time_ms)
+
+    def truncated(self, index: int) -> None:
+        """Take back what entries from `index` on had added."""
+        self.producers.truncate(index)
+        self._instructions = {at: what for at, what in self._instructions.items() if at < index}
+        if self.sealed_index >= index:
+            self.sealed_index = 0
+
+    def committed(self, index: int) -> None:
+        """Act on what is committed, in the order of the log."""
+        for at in range(self.applied_index + 1, index + 1):
+            self.applied_index = at
+            self.producers.commit(at)
+            instruction = self._instructions.pop(at, None)
+            if instruction is not None:
+                self._carry_out(at, instruction)
+            waiters = self._waiters.pop(at, None)
+            if waiters is not None:
+                self._answer(at, waiters)
+
+    def _carry_out(self, index: int, instruction: Instruction) -> None:
+        if isinstance(instruction, Expire):
+            self.producers.expire(instruction.before_ms)
+        elif isinstance(instruction, Trim):
+            self.start_offset = max(self.start_offset, min(instruction.offset, self.committed_offset))
+            keep_from = min(self.log.log.find_offset(self.log.number, self.start_offset), index)
+            if keep_from > self.log.anchor_index + 1:
+                self.log.log.trim(self.log.number, keep_from)
+
+    def _answer(self, index: int, waiters: list[Waiter]) -> None:
+        try:
+            term = self.log.term_of(index)
+        except EntryMissing:
+            term = None
+        for waiter in waiters:
+            if term is None:
+                waiter.done(Unknown("the entry was trimmed before its fate was known"))
+            elif waiter.term == term:
+                waiter.done(waiter.appended)
+            else:
+                waiter.done(Failed("not_leader", "another leader committed other records in its place"))
+
+    def role_changed(self) -> None:
+        """Refuse what is queued if this replica does not lead any more; what was proposed waits for its fate."""
+        if not self.raft.is_leader:
+            self._fail_queue(Failed("not_leader", "this replica is not the leader any more"))
+
+    def snapshot(self) -> tuple[int, bytes]:
+        """Summarise the entries up to the last committed one."""
+        sealed = self.sealed_index if self.sealed_index <= self.applied_index else 0
+        state = ReplicaState(self.start_offset, self._time_ms, sealed, self.producers.encode())
+        return self.applied_index, state.to_bytes()
+
+    def installed(self, index: int, state: bytes) -> None:
+        """Start over from a copy of another replica's log."""
+        self._parsed.clear()
+        self._instructions.clear()
+        self._load(index, state)
+        self.log.log.provide_state(self.log.number, self.snapshot)
+        for at in sorted(at for at in self._waiters if at <= index):
+            self._answer_lost(self._waiters.pop(at), "the log was replaced by a copy before its fate was known")
+
+    def close(self, reason: str) -> None:
+        """Stop; nobody learns any more how what was proposed ended."""
+        self.raft.close()
+        self._fail_queue(Failed("closed", reason))
+        for at in sorted(self._waiters):
+            self._answer_lost(self._waiters.pop(at), reason)
+
+    def _answer_lost(self, waiters: list[Waiter], reason: str) -> None:
+        for waiter in waiters:
+            waiter.done(Unknown(reason))

@@ -1,0 +1,168 @@
+"""The guards: pure rules that let only such messages through to the core as keep Raft's promises.
+
+pysyncobj's elections and its commit rule are right; much around them is not (each guard's docstring says what it
+holds back, with the line of `syncobj.py` of version 0.3.17). So the core never sees the network: what arrives is
+judged here first. Sending and counting what followers have is ours too (`progress.py`).
+
+Nothing here keeps state, asks for the time, or changes a log.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from flotilla_broker.raft.messages import Entry
+
+
+class Held(Protocol):
+    """What a replica holds: an anchor, and the entries behind it."""
+
+    @property
+    def anchor_index(self) -> int:
+        """The index before the first entry."""
+
+    @property
+    def last_index(self) -> int:
+        """The index of the last entry."""
+
+    @property
+    def last_term(self) -> int:
+        """The term of the last entry."""
+
+    def term_of(self, index: int) -> int:
+        """Tell the term of an entry, or of the anchor."""
+
+    def term_start(self, index: int) -> int:
+        """Tell an index, at or before this one, from which on all entries have the same term up to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Entries are new: those behind `skip`. What is held behind the one before them contradicts them and goes."""
+
+    skip: int
+    prev_index: int
+    prev_term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Everything is held already, up to `index`. There may be more behind it, which stays."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """The entry before is not held. The newest that might match is this one."""
+
+    hint_index: int
+    hint_term: int
+
+
+def judge_append(
+    held: Held, commit_index: int, prev_index: int, prev_term: int, entries: Sequence[Entry]
+) -> Fresh | Known | Mismatch:
+    """Apply Raft's own conflict rule before the core sees an append (guard G2).
+
+    The core deletes everything behind `prevLogIdx`, also what matches (984-1006): a delayed or repeated append
+    then removes entries that were acknowledged. So entries that match are stripped, and where nothing is left the
+    core is not shown any.
+
+    What is committed matches by Raft's own promise (every later leader has it), also where it was trimmed here.
+    """
+    if prev_index > commit_index and not _matches(held, prev_index, prev_term):
+        return Mismatch(*find_conflict(held, commit_index, prev_index, prev_term))
+    index, term = prev_index, prev_term
+    for skip, entry in enumerate(entries):
+        if entry.index > commit_index and not _matches(held, entry.index, entry.term):
+            return Fresh(skip, index, term)
+        index, term = entry.index, entry.term
+    return Known(index)
+
+
+def _matches(held: Held, index: int, term: int) -> bool:
+    return held.anchor_index <= index <= held.last_index and held.term_of(index) == term
+
+
+def find_conflict(held: Held, floor: int, index: int, term: int) -> tuple[int, int]:
+    """Find the newest entry, at or before `index`, that another log with `term` at `index` may hold as well.
+
+    Terms never decrease along a log, so a whole term is skipped at a time. It never goes below `floor`, up to
+    which the logs agree (the core's own hint, the end of the log, made a follower that had diverged ask for the
+    wrong place again and again: G4).
+    """
+    at = min(index, held.last_index)
+    lowest = max(floor, held.anchor_index)
+    while at > lowest and held.term_of(at) > term:
+        at = held.term_start(at) - 1
+    at = max(at, lowest)
+    return (at, held.term_of(at)) if at <= held.last_index else (0, 0)
+
+
+def are_in_line(prev_index: int, prev_term: int, entries: Sequence[Entry]) -> bool:
+    """Tell whether entries follow each other: indexes dense, terms never decreasing.
+
+    The core adds whatever it is given at the end of the log (1012).
+    """
+    for entry in entries:
+        if entry.index != prev_index + 1 or entry.term < prev_term:
+            return False
+        prev_index, prev_term = entry.index, entry.term
+    return True
+
+
+def is_countable(reply_term: int, current_term: int) -> bool:
+    """Tell whether a reply may be counted: only in the term in which it was asked for (guard G1).
+
+    The core's replies carry no term (1114). One that comes late, to a leader that was deposed and elected again,
+    claimed entries that the follower has replaced since.
+    """
+    return reply_term == current_term
+
+
+def countable_match(match_index: int, durable_index: int) -> int:
+    """Tell up to where a follower's copy may be counted for a commit (guard D).
+
+    The core counts itself without asking whether its own copy is on disk (660). So a follower counts only up to
+    where our own log is durable: a commit then has a majority of disks, ours among them.
+    """
+    return min(match_index, durable_index)
+
+
+def known_commit(commit_index: int, durable_index: int) -> int:
+    """Tell how far this replica may act on a commit (guard D): what it says was committed, it has on disk.
+
+    In a group of one the core commits at once, as there are no replies to wait for.
+    """
+    return min(commit_index, durable_index)
+
+
+def is_first_vote(voters: set[str], voter: str) -> bool:
+    """Tell whether a vote of this term is the first of that member (the core counts duplicates, 1065)."""
+    return voter not in voters
+
+
+def grants_pre_vote(
+    *, term: int, own_term: int, last: tuple[int, int], own_last: tuple[int, int], leader_lives: bool
+) -> bool:
+    """Tell whether to support a candidacy before there is one (the core has no pre-vote).
+
+    A member that was cut off or stopped would otherwise come back with a higher term and depose a leader with which
+    everybody else was content. `last` is (term, index) of the last entry.
+    """
+    return term > own_term and last >= own_last and not leader_lives
+
+
+def is_majority(count: int, members: int) -> bool:
+    """Tell whether `count` of `members` is more than half."""
+    return 2 * count > members
+
+
+def may_install(held: Held, commit_index: int, last_index: int, last_term: int) -> bool:
+    """Tell whether a copy of the log up to (last_index, last_term), all committed, should replace what is held.
+
+    A copy that comes late must not take away what was acknowledged since: if its last entry is held here, so is
+    everything before it.
+    """
+    return last_index > commit_index and not _matches(held, last_index, last_term)

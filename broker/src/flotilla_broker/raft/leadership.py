@@ -1,0 +1,244 @@
+"""One leadership: what a leader sends, from its election until it steps down. A new one starts from nothing."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+
+from flotilla_broker.log import Entry as LogEntry
+from flotilla_broker.raft.config import RaftConfig
+from flotilla_broker.raft.copying import CopyOut
+from flotilla_broker.raft.grouplog import GroupLog
+from flotilla_broker.raft.guards import find_conflict
+from flotilla_broker.raft.messages import Append, CopyBegin, CopyEntries, Entry, Heartbeat, TimeoutNow
+from flotilla_broker.raft.port import Machine, Port
+from flotilla_broker.raft.progress import Mode, Progress
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Handover:
+    """The leader is about to make another member leader: it takes no entries until then."""
+
+    target: str
+    until: float
+    ordered: bool = False
+
+
+class Leadership:
+    """What this member does as a leader of one term. `connected` is kept up to date by the group."""
+
+    def __init__(
+        self,
+        log: GroupLog,
+        *,
+        term: int,
+        noop_index: int,
+        peers: Sequence[str],
+        connected: set[str],
+        config: RaftConfig,
+        port: Port,
+        machine: Machine,
+        now: float,
+    ) -> None:
+        self.term = term
+        self.noop_index = noop_index
+        self.over = False
+        self.handover: Handover | None = None
+        self.progress = {peer: Progress(noop_index) for peer in peers}
+        self.copies: dict[str, CopyOut] = {}
+        self.deadline = now  # of the next heartbeat, or of telling a commit
+        self._log = log
+        self._connected = connected
+        self._config = config
+        self._port = port
+        self._machine = machine
+        self._heartbeat_at = now
+        self._notice_at = inf
+        self._copies_made = 0
+
+    # -- what followers say -------------------------------------------------------------------------------
+
+    def accepted(self, peer: str, index: int) -> int:
+        """Take note that a follower has everything up to `index`; return how far that is by now."""
+        progress = self.progress[peer]
+        progress.accepted(min(index, self._log.last_index))
+        return progress.match_index
+
+    def refused(self, peer: str, prev_index: int, hint_index: int, hint_term: int) -> None:
+        """Find out what to try next with a follower that does not hold the entry before those it was sent."""
+        progress = self.progress[peer]
+        hint = hint_index
+        if hint_index >= self._log.anchor_index:
+            hint, _ = find_conflict(self._log, progress.match_index, hint_index, hint_term)
+        progress.refused(prev_index, hint + 1)
+
+    def connect(self, peer: str) -> None:
+        """Begin again with a follower: what was under way is lost."""
+        self.copies.pop(peer, None)
+        self.progress[peer].restart(self._log.last_index)
+
+    def copy_accepted(self, now: float, peer: str, copy: int, index: int) -> None:
+        """Take note of how far a copy is on a follower's disk."""
+        out = self.copies.get(peer)
+        if out is not None and out.number == copy:
+            out.accepted(now, index)
+            if out.is_done:
+                self._end_copy(peer, out.begin.last_index)
+
+    def copy_given_up(self, peer: str, copy: int) -> None:
+        """Start over with a follower that lost the thread of a copy."""
+        out = self.copies.get(peer)
+        if out is not None and out.number == copy:
+            self._end_copy(peer, self.progress[peer].next_index - 1)
+
+    def _end_copy(self, peer: str, index: int) -> None:
+        del self.copies[peer]
+        self.progress[peer].end_copy(index)
+
+    # -- what followers are sent --------------------------------------------------------------------------
+
+    def run(self, now: float, commit_index: int) -> bool:
+        """Send what is due; return True if there is more, for which the next turn is better."""
+        beat = now >= self._heartbeat_at
+        if beat:
+            self._heartbeat_at = now + self._config.heartbeat_s
+        more = False
+        for peer, progress in self.progress.items():
+            if peer not in self._connected:
+                continue
+            if beat:
+                self._retry(now, peer, progress)
+            sent = self._pump(now, peer, progress, commit_index)
+            if beat and not sent:
+                self._beat(peer, progress, commit_index)
+            more = more or (sent and self._may_send(peer, progress))
+        self._tell_commit(now, commit_index)
+        self._hand_over(now)
+        self.deadline = min(self._heartbeat_at, self._notice_at, self.handover.until if self.handover else inf)
+        return more
+
+    def _tell_commit(self, now: float, commit_index: int) -> None:
+        """Followers learn of a commit with the next entries; if there are none, a little later."""
+        untold = [
+            peer
+            for peer, progress in self.progress.items()
+            if progress.mode is Mode.STREAM and progress.commit_told < commit_index and peer in self._connected
+        ]
+        if not untold:
+            self._notice_at = inf
+        elif self._notice_at == inf:
+            self._notice_at = now + self._config.commit_notice_s
+        elif now >= self._notice_at:
+            self._notice_at = inf
+            for peer in untold:
+                self._beat(peer, self.progress[peer], commit_index)
+
+    def _may_send(self, peer: str, progress: Progress) -> bool:
+        return progress.may_send(self._log.last_index, self._config.window_bytes) and self._port.is_writable(peer)
+
+    def _pump(self, now: float, peer: str, progress: Progress, commit_index: int) -> bool:
+        """Send one message of entries, or the next part of a copy; return whether one was sent."""
+        if progress.mode is not Mode.COPY and progress.next_index <= self._log.anchor_index:
+            self._begin_copy(now, peer, progress)
+        if progress.mode is Mode.COPY:
+            return self._pump_copy(peer)
+        if not self._may_send(peer, progress):
+            return False
+        plan = self._log.plan(progress.next_index, self._config.append_bytes_max)
+        if plan.is_in_memory:
+            self._send(peer, progress, plan.run(), commit_index)
+            return True
+        done = partial(self._read, peer, progress.begin_read(), progress.next_index, commit_index)
+        self._port.read(self._log.number, progress.next_index, self._config.append_bytes_max, done)
+        return progress.reading is None
+
+    def _read(self, peer: str, read: object, index: int, commit_index: int, entries: list[LogEntry] | None) -> None:
+        progress = self.progress[peer]
+        if self.over or not progress.end_read(read) or progress.next_index != index:
+            return
+        if entries and peer in self._connected and index > self._log.anchor_index:
+            self._send(peer, progress, entries, commit_index)
+
+    def _send(self, peer: str, progress: Progress, entries: Sequence[LogEntry], commit_index: int) -> None:
+        prev = progress.next_index - 1
+        wired = [Entry.from_log(entry) for entry in entries]
+        message = Append(self.term, prev, self._log.term_of(prev), commit_index, wired)
+        self._port.send(peer, message, held=False)
+        progress.sent(entries[-1].index, sum(len(entry.payload) for entry in entries), commit_index)
+
+    def _beat(self, peer: str, progress: Progress, commit_index: int) -> None:
+        """Send an append without entries: it also asks a follower that lost a message for what it lacks."""
+        if progress.mode is Mode.COPY or progress.next_index <= self._log.anchor_index:
+            self._port.send(peer, Heartbeat(self.term), held=False)
+            return
+        prev = progress.next_index - 1
+        self._port.send(peer, Append(self.term, prev, self._log.term_of(prev), commit_index, []), held=False)
+        progress.sent(prev, 0, commit_index)
+
+    def _retry(self, now: float, peer: str, progress: Progress) -> None:
+        progress.retry()
+        out = self.copies.get(peer)
+        if out is not None and now - out.moved_at > self._config.election_s_max:
+            self._end_copy(peer, progress.next_index - 1)
+
+    # -- copies -------------------------------------------------------------------------------------------
+
+    def _begin_copy(self, now: float, peer: str, progress: Progress) -> None:
+        index, state = self._machine.snapshot()
+        log = self._log
+        if index < log.anchor_index:
+            return  # what was trimmed here is committed; the machine will hear of it in a moment
+        self._copies_made += 1
+        begin = CopyBegin(
+            term=self.term,
+            copy=self._copies_made,
+            anchor_index=log.anchor_index,
+            anchor_term=log.group.anchor_term,
+            first_offset=log.group.first_offset,
+            last_index=index,
+            last_term=log.term_of(index),
+            state=state,
+        )
+        logger.info("%s: %s gets a copy of entries %d to %d", log.number, peer, begin.anchor_index + 1, index)
+        progress.begin_copy()
+        self.copies[peer] = CopyOut(begin, now)
+        self._port.send(peer, begin, held=False)
+
+    def _pump_copy(self, peer: str) -> bool:
+        out = self.copies.get(peer)
+        if out is None or not out.progress.may_send(out.begin.last_index, self._config.window_bytes):
+            return False
+        if not self._port.is_writable(peer):
+            return False
+        done = partial(self._copy_read, peer, out, out.progress.begin_read())
+        self._port.read(self._log.number, out.progress.next_index, self._config.append_bytes_max, done)
+        return out.progress.reading is None
+
+    def _copy_read(self, peer: str, out: CopyOut, read: object, entries: list[LogEntry] | None) -> None:
+        if self.over or self.copies.get(peer) is not out or not out.progress.end_read(read):
+            return
+        if entries is None:
+            self._end_copy(peer, self.progress[peer].next_index - 1)  # trimmed meanwhile: another copy
+            return
+        wired = [Entry.from_log(entry) for entry in entries if entry.index <= out.begin.last_index]
+        self._port.send(peer, CopyEntries(self.term, out.number, wired), held=False)
+        out.progress.sent(wired[-1].index, sum(len(entry.payload) for entry in wired), 0)
+
+    # -- handing over -------------------------------------------------------------------------------------
+
+    def hand_over(self, now: float, target: str) -> None:
+        """Take no more entries, and make `target` leader once it has all there are."""
+        self.handover = Handover(target, now + self._config.election_s_min)
+
+    def _hand_over(self, now: float) -> None:
+        handover = self.handover
+        if handover is None:
+            return
+        if now >= handover.until:
+            self.handover = None
+        elif not handover.ordered and self.progress[handover.target].match_index == self._log.last_index:
+            handover.ordered = True
+            self._port.send(handover.target, TimeoutNow(self.term), held=False)
