@@ -92,7 +92,8 @@ class Engine:
         self.reader = reader
         self.me = me
         self.partitions: dict[bytes, Partition] = {}
-        self.broken: dict[bytes, str] = {}  # replicas that cannot run, and why
+        self.names: dict[tuple[str, int], Partition] = {}  # by topic and partition: of several epochs the newest
+        self.broken: dict[bytes, tuple[ReplicaMeta, str]] = {}  # replicas that cannot run, and why
         self.refused = 0  # messages that broke a rule
         self._config = config
         self._raft_config = raft_config
@@ -116,9 +117,8 @@ class Engine:
                 continue
             try:
                 meta = ReplicaMeta.from_bytes(group.meta)
-            except msgspec.DecodeError as error:
-                self.broken[group.meta] = f"group {number} cannot be read: {error}"
-                continue
+            except msgspec.DecodeError:
+                continue  # the broker's note about itself
             self._start(meta, number, now)
 
     def open(self, meta: ReplicaMeta, now: float) -> Partition:
@@ -145,14 +145,24 @@ class Engine:
             )
         except (LogError, RaftError) as error:
             logger.error("replica %s cannot run: %s", meta.key, error)  # noqa: TRY400 - it is not a surprise
-            self.broken[key] = str(error)
+            self.broken[key] = (meta, str(error))
             return
         self.partitions[key] = partition
+        self._name(meta)
         self._note_number(key, number)
         for peer in sorted(self._connected):
             partition.raft.connect(now, peer)
         self._set_timer(key, partition)
         self.touch(key)
+
+    def _name(self, meta: ReplicaMeta) -> None:
+        """Find out which replica a topic's name and a partition stand for."""
+        name = (meta.topic, meta.partition)
+        found = [p for p in self.partitions.values() if (p.meta.topic, p.meta.partition) == name]
+        if found:
+            self.names[name] = max(found, key=lambda partition: partition.meta.epoch)
+        else:
+            self.names.pop(name, None)
 
     def _note_number(self, key: bytes, number: int) -> None:
         """A group's number in the log changes when a copy takes its place."""
@@ -164,6 +174,7 @@ class Engine:
     def drop(self, key: GroupKey, reason: str) -> None:
         """Remove a replica and its records."""
         partition = self.partitions.pop(key.to_bytes())
+        self._name(partition.meta)
         partition.close(reason)
         self.log.drop_group(partition.log.number)
 
@@ -200,15 +211,16 @@ class Engine:
             partition.raft.receive(now, peer, message)
         except RaftError as error:
             self.refused += 1
-            logger.warning("%s: a message from %s was refused: %s", _name(key), peer, error)
+            logger.warning("%s: a message from %s was refused: %s", _show(key), peer, error)
         except LogError as error:
             self._break(key, partition, str(error))
         self.touch(key)
 
     def _break(self, key: bytes, partition: Partition, reason: str) -> None:
-        logger.error("replica %s stops: %s", _name(key), reason)
+        logger.error("replica %s stops: %s", _show(key), reason)
         del self.partitions[key]
-        self.broken[key] = reason
+        self._name(partition.meta)
+        self.broken[key] = (partition.meta, reason)
         partition.close(reason)
 
     def flushed(self, now: float, durable: Durable) -> None:
@@ -287,5 +299,5 @@ class Engine:
             heapq.heappush(self._timers, (at, key))
 
 
-def _name(key: bytes) -> str:
+def _show(key: bytes) -> str:
     return str(GroupKey.from_bytes(key))

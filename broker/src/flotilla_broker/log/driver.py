@@ -7,6 +7,7 @@ last flush was whole.
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -67,6 +68,7 @@ class LogDriver:
         self.log = log
         self._on_durable = on_durable
         self._on_failure = on_failure
+        self.flush_s = 0.0  # how long the last flush took
         self._loop = asyncio.get_running_loop()
         self._flusher = Worker(self._loop, "log-flush")
         self._worker = Worker(self._loop, "log-job")
@@ -127,7 +129,12 @@ class LogDriver:
         flush = None if self._flushing else self.log.begin_flush()
         if flush is not None:
             self._flushing = True
-            self._flusher.run(flush.run, lambda error: self._end_flush(flush, error))
+            self._flusher.run(lambda: self._run_flush(flush), lambda error: self._end_flush(flush, error))
+
+    def _run_flush(self, flush: Flush) -> None:
+        began = time.perf_counter()
+        flush.run()
+        self.flush_s = time.perf_counter() - began
 
     def _end_flush(self, flush: Flush, error: BaseException | None) -> None:
         self._flushing = False

@@ -36,7 +36,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
 BrokerId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 
 
-class ReplicaMeta(msgspec.Struct, frozen=True):
+class ReplicaMeta(msgspec.Struct, frozen=True, tag="replica"):
     """One replica: of what, with whom, and how long records stay."""
 
     topic: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]

@@ -32,6 +32,7 @@ from flotilla_broker.partition.errors import ProducerRefused
 from flotilla_broker.partition.meta import ReplicaMeta, ReplicaState
 from flotilla_broker.partition.outcomes import Appended, Done, Failed, Unknown, Waiter
 from flotilla_broker.partition.producers import ProducerTable, Retry
+from flotilla_broker.partition.retention import Stretch, keep_from
 from flotilla_broker.raft import Entry, GroupLog, NotLeader, Port, RaftConfig, RaftGroup
 
 logger = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class Partition:
         self._clock_ms = clock_ms
         self._queue: deque[Submitted] = deque()
         self.queued_bytes = 0
+        self._watchers: list[Callable[[], None]] = []
         self._waiters: dict[int, list[Waiter]] = {}
         self._instructions: dict[int, Instruction] = {}  # of entries that are not committed
         self._parsed: dict[int, Content] = {}  # of entries that are about to be appended
@@ -135,6 +137,11 @@ class Partition:
     def committed_offset(self) -> int:
         """The offset behind the last record that is committed."""
         return self.log.offset_behind(self.applied_index)
+
+    def offset_at_time(self, time_ms: int) -> int:
+        """Find the first committed record that was appended at `time_ms` or later; the next one if there is none."""
+        index = self.log.log.find_time(self.log.number, time_ms)
+        return max(self.start_offset, self.log.offset_behind(min(index - 1, self.applied_index)))
 
     @property
     def is_sealed(self) -> bool:
@@ -224,6 +231,29 @@ class Partition:
         """Propose an instruction to all replicas; return its index. Raises NotLeader."""
         return self.raft.propose(encode_instruction(instruction), self.log.next_offset, self._next_time_ms())
 
+    def clean_up(self) -> None:
+        """As the leader, let go of records and of producers whose time is over."""
+        if not (self.raft.is_settled and self.raft.takes_entries):
+            return
+        now_ms, log, meta = self._next_time_ms(), self.log, self.meta
+        expired = log.anchor_index + 1
+        if meta.retention_ms is not None:
+            expired = log.log.find_time(log.number, now_ms - meta.retention_ms)
+        keep = keep_from(
+            first_index=log.anchor_index + 1,
+            committed_index=self.applied_index,
+            expired_index=expired,
+            stretches=(Stretch(run.next_index, run.live_bytes) for run in log.group.runs),
+            bytes_max=meta.retention_bytes,
+        )
+        if log.offset_behind(keep - 1) > self.start_offset:
+            self.instruct(Trim(log.offset_behind(keep - 1)))
+        before_ms = self.producers.expiry_due(
+            now_ms, age_ms_max=self._config.producer_age_ms, count_max=self._config.producers_max
+        )
+        if before_ms is not None:
+            self.instruct(Expire(before_ms))
+
     # -- what the group tells -----------------------------------------------------------------------------
 
     def check(self, entries: Sequence[Entry], next_offset: int) -> None:
@@ -263,6 +293,7 @@ class Partition:
 
     def committed(self, index: int) -> None:
         """Act on what is committed, in the order of the log."""
+        before = self.committed_offset
         for at in range(self.applied_index + 1, index + 1):
             self.applied_index = at
             self.producers.commit(at)
@@ -272,6 +303,23 @@ class Partition:
             waiters = self._waiters.pop(at, None)
             if waiters is not None:
                 self._answer(at, waiters)
+        if self.committed_offset > before:
+            self._notify()
+
+    def watch(self, notify: Callable[[], None]) -> Callable[[], None]:
+        """Call `notify` once, when there are new records, or when this replica's role changes; return how to undo."""
+        self._watchers.append(notify)
+
+        def undo() -> None:
+            if notify in self._watchers:
+                self._watchers.remove(notify)
+
+        return undo
+
+    def _notify(self) -> None:
+        watchers, self._watchers = self._watchers, []
+        for notify in watchers:
+            notify()
 
     def _carry_out(self, index: int, instruction: Instruction) -> None:
         if isinstance(instruction, Expire):
@@ -299,6 +347,7 @@ class Partition:
         """Refuse what is queued if this replica does not lead any more; what was proposed waits for its fate."""
         if not self.raft.is_leader:
             self._fail_queue(Failed("not_leader", "this replica is not the leader any more"))
+        self._notify()
 
     def snapshot(self) -> tuple[int, bytes]:
         """Summarise the entries up to the last committed one."""
@@ -314,6 +363,7 @@ class Partition:
         self.log.log.provide_state(self.log.number, self.snapshot)
         for at in sorted(at for at in self._waiters if at <= index):
             self._answer_lost(self._waiters.pop(at), "the log was replaced by a copy before its fate was known")
+        self._notify()
 
     def close(self, reason: str) -> None:
         """Stop; nobody learns any more how what was proposed ended."""
@@ -321,6 +371,7 @@ class Partition:
         self._fail_queue(Failed("closed", reason))
         for at in sorted(self._waiters):
             self._answer_lost(self._waiters.pop(at), reason)
+        self._notify()
 
     def _answer_lost(self, waiters: list[Waiter], reason: str) -> None:
         for waiter in waiters:

@@ -91,6 +91,7 @@ class RaftGroup:
         self._leadership: Leadership | None = None
         self._copy: CopyIn | None = None
         self._heard_at = now - config.election_s_max
+        self._leader_commit = 0  # as the last append said, whether or not that entry is here
         self._seen: tuple[Role, int, str | None] = (Role.FOLLOWER, 0, None)
         self._core = Core(
             log,
@@ -152,6 +153,11 @@ class RaftGroup:
     def leadership(self) -> Leadership | None:
         """What this member does as a leader, to look at."""
         return self._leadership
+
+    @property
+    def lag(self) -> int:
+        """How many entries this follower lacks of what it last heard was committed."""
+        return max(0, self._leader_commit - self.commit_index)
 
     @property
     def is_copying(self) -> bool:
@@ -241,6 +247,7 @@ class RaftGroup:
         if message.term < self._core.term:
             self._refuse(leader, message.prev_index, 0, 0)
             return
+        self._leader_commit = message.commit_index
         if not are_in_line(message.prev_index, message.prev_term, message.entries):
             raise EntryRefused(f"{leader} sent entries that do not follow each other behind {message.prev_index}")
         verdict = judge_append(self.log, self.commit_index, message.prev_index, message.prev_term, message.entries)

@@ -1,0 +1,154 @@
+"""Append: one batch for one partition, or several for several in one request.
+
+`POST /v1/append?topic=t&partition=0` takes one batch as its body. `POST /v1/append` with the content type
+`application/vnd.flotilla.appends` takes a msgpack list of [topic, partition, batch] and answers each for itself.
+"""
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+import msgspec
+
+from flotilla.records import BatchInvalid, Buffer, check
+from flotilla_broker.api.asgi import (
+    JSON,
+    Receive,
+    Scope,
+    Send,
+    check_size,
+    content_length,
+    header,
+    number,
+    parse_query,
+    read_body,
+    respond,
+)
+from flotilla_broker.api.errors import Refusal
+from flotilla_broker.api.limits import InFlight
+from flotilla_broker.api.lookup import Lookup
+from flotilla_broker.api.metrics import Metrics
+from flotilla_broker.log import DiskFull
+from flotilla_broker.partition.outcomes import Appended, Failed, Outcome, Unknown
+from flotilla_broker.partition.partition import Partition
+from flotilla_broker.raft import NotLeader
+from flotilla_broker.server import Broker
+
+APPENDS_TYPE = b"application/vnd.flotilla.appends"
+_APPENDS_MAX = 1024
+_PARTITION_MAX = (1 << 32) - 1
+
+
+class _Append(msgspec.Struct, frozen=True, array_like=True):
+    topic: str
+    partition: Annotated[int, msgspec.Meta(ge=0, le=_PARTITION_MAX)]
+    batch: memoryview
+
+
+_decoder: msgspec.msgpack.Decoder[list[_Append]] = msgspec.msgpack.Decoder(list[_Append])
+
+
+class AppendEndpoint:
+    """The plain ASGI endpoint."""
+
+    def __init__(self, broker: Broker, lookup: Lookup, metrics: Metrics) -> None:
+        self._broker = broker
+        self._lookup = lookup
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self.in_flight = InFlight(broker.settings.in_flight_bytes_max)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["method"] != "POST":
+            raise Refusal("method_not_allowed", "append takes POST")
+        bytes_max = self._broker.settings.body_bytes_max
+        size = content_length(scope)
+        check_size(size or 0, bytes_max)
+        with self.in_flight.hold(size if size is not None else bytes_max):
+            body = await read_body(receive, bytes_max)
+            if header(scope, b"content-type") == APPENDS_TYPE:
+                answer: Any = {"results": await self._append_all(body)}
+            else:
+                query = parse_query(scope["query_string"])
+                topic, partition = query.get("topic", ""), number(query, "partition", None, _PARTITION_MAX)
+                answer = self._answer(topic, partition, await self._append(topic, partition, body))
+        await respond(send, 200, [JSON], [msgspec.json.encode(answer)])
+
+    async def _append_all(self, body: bytes) -> list[dict[str, Any]]:
+        try:
+            appends = _decoder.decode(body)
+        except msgspec.DecodeError as error:
+            raise Refusal("bad_request", f"the body is no list of [topic, partition, batch]: {error}") from error
+        if not 1 <= len(appends) <= _APPENDS_MAX:
+            raise Refusal("bad_request", f"there are {len(appends)} appends; from 1 to {_APPENDS_MAX} are taken")
+        futures = [self._try(append) for append in appends]
+        return [
+            self._result(append, await future if isinstance(future, asyncio.Future) else future)
+            for append, future in zip(appends, futures, strict=True)
+        ]
+
+    def _try(self, append: _Append) -> "asyncio.Future[Outcome] | Refusal":
+        try:
+            return self._append(append.topic, append.partition, append.batch)
+        except Refusal as refusal:
+            return refusal
+
+    def _result(self, append: _Append, outcome: Outcome | Refusal) -> dict[str, Any]:
+        where = {"topic": append.topic, "partition": append.partition}
+        try:
+            if isinstance(outcome, Refusal):
+                raise outcome
+            return {**where, **self._answer(append.topic, append.partition, outcome)}
+        except Refusal as refusal:
+            status = "unknown" if refusal.code == "unknown_outcome" else "failed"
+            return {**where, "status": status, "error": refusal.to_dict()}
+
+    def _append(self, topic: str, index: int, batch: Buffer) -> "asyncio.Future[Outcome]":
+        """Submit a batch; return what will tell how it ended."""
+        try:
+            checked = check(batch)
+        except BatchInvalid as error:
+            raise Refusal("bad_batch", str(error)) from error
+        partition = self._lookup.leader(topic, index)
+        self._admit(partition, checked.total_bytes)
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+        began = time.perf_counter()
+
+        def done(outcome: Outcome) -> None:
+            if not future.done():
+                timer.cancel()
+                future.set_result(outcome)
+            self._metrics.appended(outcome, checked, time.perf_counter() - began)
+
+        timer = self._loop.call_later(self._broker.settings.append_s_max, self._give_up, future)
+        try:
+            partition.submit(checked, batch, done)
+        except NotLeader:
+            timer.cancel()
+            raise self._lookup.not_leader(partition) from None
+        self._broker.engine.touch(partition.meta.key.to_bytes())
+        self._broker.wake()
+        return future
+
+    def _admit(self, partition: Partition, size: int) -> None:
+        """Ask for room before anything is proposed; a leader without any should not be one."""
+        try:
+            self._broker.log.admit(size + 1)
+        except DiskFull as error:
+            self._broker.leave(partition)
+            raise Refusal("disk_full", str(error)) from error
+
+    def _give_up(self, future: "asyncio.Future[Outcome]") -> None:
+        if not future.done():
+            limit = self._broker.settings.append_s_max
+            future.set_result(Unknown(f"not known to be committed after {limit} s; it may be, or become so"))
+
+    def _answer(self, topic: str, index: int, outcome: Outcome) -> dict[str, Any]:
+        if isinstance(outcome, Appended):
+            return {"status": "ok", "base_offset": outcome.base_offset, "append_time_ms": outcome.time_ms}
+        if isinstance(outcome, Failed):
+            if outcome.code == "not_leader":
+                raise self._lookup.not_leader(self._lookup.replica(topic, index))
+            raise Refusal(outcome.code, outcome.message)
+        raise Refusal("unknown_outcome", outcome.message)

@@ -1,0 +1,108 @@
+"""The few lines of ASGI that append and fetch need: a framework's share of a small request would be most of it."""
+
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qsl
+
+from flotilla_broker.api.errors import Refusal
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+Buffer = bytes | bytearray | memoryview
+
+JSON = (b"content-type", b"application/json")
+_QUERY_BYTES_MAX = 4096
+
+
+class Gone(Exception):
+    """The client has left."""
+
+
+@lru_cache(maxsize=4096)
+def parse_query(query: bytes) -> dict[str, str]:
+    """Read a query string. A client sends the same one again and again, so the last ones are remembered."""
+    if len(query) > _QUERY_BYTES_MAX:
+        raise Refusal("bad_request", f"the query has {len(query)} bytes; {_QUERY_BYTES_MAX} is the limit")
+    try:
+        return dict(
+            parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query), max_num_fields=20)
+        )
+    except ValueError as error:
+        raise Refusal("bad_request", f"the query cannot be read: {error}") from error
+
+
+def number(query: dict[str, str], name: str, default: int | None, largest: int = (1 << 63) - 1) -> int:
+    """Read a number from a query; without a default it has to be there."""
+    text = query.get(name)
+    if text is None:
+        if default is None:
+            raise Refusal("bad_request", f"{name} is missing")
+        return default
+    if not text.isdecimal() or not text.isascii() or int(text) > largest:
+        raise Refusal("bad_request", f"{name} is {text[:40]!r}; it must be a number from 0 to {largest}")
+    return int(text)
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """Return the value of a header."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return bytes(value)
+    return None
+
+
+def content_length(scope: Scope) -> int | None:
+    """Return the announced size of the body."""
+    text = header(scope, b"content-length")
+    if text is None:
+        return None
+    if not text.isdigit():
+        raise Refusal("bad_request", f"content-length is {text[:40]!r}, which is not a number")
+    return int(text)
+
+
+async def read_body(receive: Receive, bytes_max: int) -> bytes:
+    """Read a body; refuse it as soon as it is too large."""
+    event = await receive()
+    if event["type"] == "http.request" and not event.get("more_body"):
+        body: bytes = event.get("body", b"")
+        check_size(len(body), bytes_max)
+        return body
+    parts: list[bytes] = []
+    size = 0
+    while event["type"] == "http.request":
+        parts.append(event.get("body", b""))
+        size += len(parts[-1])
+        check_size(size, bytes_max)
+        if not event.get("more_body"):
+            return b"".join(parts)
+        event = await receive()
+    raise Gone
+
+
+def check_size(size: int, bytes_max: int) -> None:
+    """Refuse a body that is too large."""
+    if size > bytes_max:
+        raise Refusal("too_large", f"the request has more than {bytes_max} bytes, the limit", bytes_max=bytes_max)
+
+
+async def respond(send: Send, status: int, headers: Headers, body: Sequence[Buffer]) -> None:
+    """Send an answer, in as many pieces as the body has: none of them is copied here."""
+    size = sum(len(part) for part in body)
+    head = [*headers, (b"content-length", str(size).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    for part in body[:-1]:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": body[-1] if body else b""})
+
+
+async def refuse(send: Send, refusal: Refusal) -> None:
+    """Send a refusal."""
+    headers = [JSON]
+    if refusal.retry_after_s is not None:
+        headers.append((b"retry-after", str(refusal.retry_after_s).encode()))
+    await respond(send, refusal.status, headers, [refusal.to_bytes()])

@@ -1,0 +1,255 @@
+"""Everything but append and fetch: orders from the writer, and what operators look at."""
+
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Path, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from flotilla_broker.api.errors import Refusal
+from flotilla_broker.api.metrics import Metrics
+from flotilla_broker.identity import BrokerAddress, StaleWriter
+from flotilla_broker.partition.entries import Seal
+from flotilla_broker.partition.meta import GroupKey, ReplicaMeta
+from flotilla_broker.partition.partition import Partition
+from flotilla_broker.raft import NotLeader
+from flotilla_broker.server import Broker
+
+_ID = "^[0-9a-f]{32}$"
+_COUNT_MAX = (1 << 32) - 1
+TopicId = Annotated[str, Path(pattern=_ID, description="The id of the topic, as hexadecimal digits")]
+Count = Annotated[int, Path(ge=0, le=_COUNT_MAX)]
+BrokerId = Annotated[str, Field(pattern=_ID)]
+
+
+class _Order(BaseModel):
+    """What every order carries."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    writer_epoch: Annotated[int, Field(ge=0, le=(1 << 63) - 1, description="Orders of a lower one are refused")]
+
+
+class OpenOrder(_Order):
+    """Have a replica."""
+
+    topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+    members: Annotated[list[BrokerId], Field(min_length=1, max_length=7, description="Brokers, this one among them")]
+    retention_ms: Annotated[int, Field(ge=0)] | None = 7 * 24 * 3600 * 1000
+    retention_bytes: Annotated[int, Field(ge=0)] | None = None
+
+
+class Address(BaseModel):
+    """Where a broker is reached."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    host: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\s/?#@]+$")]
+    port: Annotated[int, Field(ge=1, le=65535)]
+    peer_host: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\s/?#@]+$")]
+    peer_port: Annotated[int, Field(ge=1, le=65535)]
+
+
+class BrokersOrder(_Order):
+    """Know where the brokers are reached."""
+
+    brokers: dict[BrokerId, Address]
+
+
+class SealOrder(_Order):
+    """End an epoch: no records are taken any more."""
+
+
+class HandOverOrder(_Order):
+    """Make another member leader."""
+
+    target: BrokerId | None = None
+
+
+def make_control(broker: Broker, metrics: Metrics) -> FastAPI:
+    """Make the FastAPI part of the API."""
+    app = FastAPI(
+        title="Flotilla broker",
+        version="1",
+        description="Keeps replicas of partitions. Append and fetch batches; orders come from the writer.",
+    )
+    app.add_exception_handler(Refusal, _on_refusal)
+    _add_health(app, broker, metrics)
+    _add_replicas(app, broker)
+    _add_orders(app, broker)
+    return app
+
+
+async def _on_refusal(_: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, Refusal):
+        raise error
+    headers = {} if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
+    return JSONResponse(error.to_dict(), error.status, headers)
+
+
+def _add_health(app: FastAPI, broker: Broker, metrics: Metrics) -> None:
+    @app.get("/healthz", tags=["health"])
+    async def healthz() -> dict[str, str]:
+        """Alive: the loop turns. A broker that waits for others is alive."""
+        return {"status": "alive"}
+
+    @app.get("/readyz", tags=["health"], response_model=None)
+    async def readyz() -> JSONResponse:
+        """Ready: recovered, and no replica is far behind its leader. A replica without a leader is no reason."""
+        reasons = broker.unready_reasons()
+        status = {"status": "unready" if reasons else "ready", "reasons": reasons}
+        return JSONResponse(status, 503 if reasons else 200)
+
+    @app.get("/metrics", tags=["health"], response_class=Response)
+    async def prometheus() -> Response:
+        """Figures for Prometheus."""
+        return Response(metrics.to_bytes(), media_type="text/plain; version=0.0.4")
+
+
+def _add_replicas(app: FastAPI, broker: Broker) -> None:
+    @app.get("/v1/broker", tags=["replicas"])
+    async def describe_broker() -> dict[str, Any]:
+        """Who this broker is."""
+        return {
+            "id": broker.identity.id,
+            "starts": broker.identity.starts,
+            "writer_epoch": broker.identity.writer_epoch,
+            "peer_port": broker.peers.port,
+            "connected": sorted(broker.peers.connected),
+        }
+
+    @app.get("/v1/replicas", tags=["replicas"])
+    async def list_replicas() -> dict[str, Any]:
+        """All replicas on this broker; from these of all brokers, metadata can be rebuilt."""
+        replicas = [describe(partition) for partition in broker.engine.partitions.values()]
+        broken = [{**_identify(meta), "reason": reason} for meta, reason in broker.engine.broken.values()]
+        return {"replicas": replicas, "broken": broken}
+
+    @app.get("/v1/replicas/{topic_id}/{partition}/{epoch}", tags=["replicas"])
+    async def describe_replica(topic_id: TopicId, partition: Count, epoch: Count) -> dict[str, Any]:
+        """One replica."""
+        return describe(_find(broker, topic_id, partition, epoch))
+
+
+def _add_orders(app: FastAPI, broker: Broker) -> None:
+    @app.put("/v1/brokers", tags=["orders"])
+    async def set_brokers(order: BrokersOrder) -> dict[str, Any]:
+        """Know where the brokers are reached. It is remembered over a restart."""
+        _heed(broker, order.writer_epoch)
+        broker.set_brokers({name: BrokerAddress(**address.model_dump()) for name, address in order.brokers.items()})
+        await broker.durable()
+        return {"status": "ok"}
+
+    @app.put("/v1/replicas/{topic_id}/{partition}/{epoch}", tags=["orders"])
+    async def open_replica(topic_id: TopicId, partition: Count, epoch: Count, order: OpenOrder) -> dict[str, Any]:
+        """Have a replica. To say it again changes nothing."""
+        meta = ReplicaMeta(
+            topic=order.topic,
+            topic_id=bytes.fromhex(topic_id),
+            partition=partition,
+            epoch=epoch,
+            members=tuple(sorted(order.members)),
+            retention_ms=order.retention_ms,
+            retention_bytes=order.retention_bytes,
+        )
+        _check_members(broker, meta)
+        _heed(broker, order.writer_epoch)
+        opened = broker.open_replica(meta)
+        await broker.durable()
+        return describe(opened)
+
+    @app.delete("/v1/replicas/{topic_id}/{partition}/{epoch}", tags=["orders"])
+    async def close_replica(topic_id: TopicId, partition: Count, epoch: Count, writer_epoch: int) -> dict[str, Any]:
+        """Remove a replica and its records."""
+        _heed(broker, writer_epoch)
+        key = GroupKey(bytes.fromhex(topic_id), partition, epoch)
+        if not broker.drop_replica(key):
+            raise Refusal("not_found", f"there is no replica {key} on this broker")
+        await broker.durable()
+        return {"status": "ok"}
+
+    @app.post("/v1/replicas/{topic_id}/{partition}/{epoch}/seal", tags=["orders"])
+    async def seal_replica(topic_id: TopicId, partition: Count, epoch: Count, order: SealOrder) -> dict[str, Any]:
+        """End an epoch; ask again until `sealed` is committed."""
+        _heed(broker, order.writer_epoch)
+        found = _find(broker, topic_id, partition, epoch)
+        if not found.is_sealed:
+            _lead(lambda: found.instruct(Seal()))
+            broker.engine.touch(found.meta.key.to_bytes())
+            broker.wake()
+        return describe(found)
+
+    @app.post("/v1/replicas/{topic_id}/{partition}/{epoch}/hand-over", tags=["orders"])
+    async def hand_over(topic_id: TopicId, partition: Count, epoch: Count, order: HandOverOrder) -> dict[str, Any]:
+        """Make another member leader."""
+        _heed(broker, order.writer_epoch)
+        found = _find(broker, topic_id, partition, epoch)
+        _lead(lambda: broker.hand_over(found, order.target))
+        return describe(found)
+
+
+def _lead(act: Any) -> None:  # noqa: ANN401 - any call
+    try:
+        act()
+    except NotLeader as error:
+        raise Refusal("not_leader", str(error)) from error
+
+
+def _heed(broker: Broker, writer_epoch: int) -> None:
+    try:
+        broker.identity.heed(writer_epoch)
+    except StaleWriter as error:
+        raise Refusal("stale_writer", str(error), writer_epoch=broker.identity.writer_epoch) from error
+
+
+def _check_members(broker: Broker, meta: ReplicaMeta) -> None:
+    if broker.identity.id not in meta.members:
+        raise Refusal("bad_request", f"this broker, {broker.identity.id}, is not among the members")
+    if len(set(meta.members)) != len(meta.members):
+        raise Refusal("bad_request", "a broker is among the members twice")
+    known = broker.engine.partitions.get(meta.key.to_bytes())
+    if known is not None and (known.meta.members, known.meta.topic) != (meta.members, meta.topic):
+        raise Refusal("conflict", f"the replica {meta.key} is here already, with other members or another topic's name")
+
+
+def _find(broker: Broker, topic_id: str, partition: int, epoch: int) -> Partition:
+    key = GroupKey(bytes.fromhex(topic_id), partition, epoch)
+    found = broker.engine.partitions.get(key.to_bytes())
+    if found is None:
+        raise Refusal("not_found", f"there is no replica {key} on this broker")
+    return found
+
+
+def _identify(meta: ReplicaMeta) -> dict[str, Any]:
+    return {
+        "topic": meta.topic,
+        "topic_id": meta.topic_id.hex(),
+        "partition": meta.partition,
+        "epoch": meta.epoch,
+        "members": list(meta.members),
+    }
+
+
+def describe(partition: Partition) -> dict[str, Any]:
+    """Tell everything about a replica."""
+    raft, log = partition.raft, partition.log
+    sealed = partition.sealed_index if 0 < partition.sealed_index <= partition.applied_index else None
+    return {
+        **_identify(partition.meta),
+        "retention_ms": partition.meta.retention_ms,
+        "retention_bytes": partition.meta.retention_bytes,
+        "role": raft.role.name.lower(),
+        "settled": raft.is_settled,
+        "term": raft.term,
+        "leader": raft.leader,
+        "first_offset": partition.start_offset,
+        "next_offset": partition.committed_offset,
+        "first_index": log.anchor_index + 1,
+        "last_index": log.last_index,
+        "committed_index": partition.applied_index,
+        "durable_index": log.durable_index,
+        "size_bytes": sum(run.live_bytes for run in log.group.runs),
+        "producers": len(partition.producers),
+        "copying": raft.is_copying,
+        "sealed_index": sealed,
+    }

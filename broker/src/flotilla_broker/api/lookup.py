@@ -1,0 +1,55 @@
+"""Finds the replica that a request is about."""
+
+from typing import Any
+
+from flotilla_broker.api.errors import Refusal
+from flotilla_broker.partition.partition import Partition
+from flotilla_broker.server import Broker
+
+
+class Lookup:
+    """Replicas by topic name and partition: of several epochs, the newest."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def replica(self, topic: str, index: int) -> Partition:
+        """Return the replica that is here, whatever its role."""
+        partition = self._broker.engine.names.get((topic, index))
+        if partition is not None:
+            return partition
+        for meta, reason in self._broker.engine.broken.values():
+            if (meta.topic, meta.partition) == (topic, index):
+                raise Refusal("broken", f"the replica on this broker is out of service: {reason}")
+        raise Refusal("unknown_partition", f"there is no replica of {topic[:200]!r}, partition {index}, on this broker")
+
+    def leader(self, topic: str, index: int) -> Partition:
+        """Return the replica if it leads; tell who does otherwise."""
+        partition = self.replica(topic, index)
+        if not partition.raft.is_leader:
+            raise self.not_leader(partition)
+        return partition
+
+    def settled_leader(self, topic: str, index: int) -> Partition:
+        """Return the replica if it leads and knows what is committed."""
+        partition = self.leader(topic, index)
+        if not partition.raft.is_settled:
+            raise Refusal("not_settled", "this leader was elected just now, and is finding out what is committed")
+        return partition
+
+    def not_leader(self, partition: Partition) -> Refusal:
+        """Say who leads, as far as is known."""
+        leader = partition.raft.leader
+        if leader is None or leader == self._broker.identity.id:
+            return Refusal("no_leader", "the partition has no leader at the moment", replicas=self._replicas(partition))
+        return Refusal(
+            "not_leader", "this broker does not lead the partition; ask the one that does", leader=self.address(leader)
+        )
+
+    def _replicas(self, partition: Partition) -> list[dict[str, Any]]:
+        return [self.address(member) for member in partition.meta.members]
+
+    def address(self, broker: str) -> dict[str, Any]:
+        """Tell where a broker is reached."""
+        known = self._broker.identity.brokers.get(broker)
+        return {"id": broker, "url": None if known is None else known.url}

@@ -1,0 +1,146 @@
+"""Who this broker is, and what it has promised to whom: kept in the log itself, as a group without entries.
+
+The id is random and made once. It lives and dies with the log: a broker whose store is empty or damaged has lost
+its promises (votes, acknowledgements), and so it comes back as somebody else, who never voted in any group. Members
+of groups are ids, never host names, so nobody takes the newcomer for the one who is gone.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from flotilla_broker.log import Log, LogConfig, StoreUnreadable, open_folder
+
+logger = logging.getLogger(__name__)
+
+_FOLDER = "log"
+_ASIDE = "damaged"
+
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Host = Annotated[str, msgspec.Meta(min_length=1, max_length=253, pattern=r"^[^\s\x00-\x1f\x7f/?#@]+$")]
+BrokerId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+
+
+class BrokerAddress(msgspec.Struct, frozen=True):
+    """Where a broker is reached: by clients, and by other brokers."""
+
+    host: Host
+    port: Port
+    peer_host: Host
+    peer_port: Port
+
+    @property
+    def url(self) -> str:
+        """The address for clients."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+class BrokerMeta(msgspec.Struct, frozen=True, tag="broker"):
+    """What is kept."""
+
+    id: BrokerId
+    starts: int = 0  # how often this store was opened: one that is older than it was has fewer
+    writer_epoch: int = 0  # the highest that was seen; orders of a lower one are refused
+    brokers: dict[BrokerId, BrokerAddress] = {}
+    version: int = 1
+
+
+class StaleWriter(Exception):
+    """An order from a writer that was replaced."""
+
+
+class Identity:
+    """The broker's own note in the log. Changes take effect at once and are durable with the next flush."""
+
+    def __init__(self, log: Log, number: int, meta: BrokerMeta) -> None:
+        self._log = log
+        self._number = number
+        self._meta = meta
+
+    @property
+    def id(self) -> str:
+        """Who this broker is."""
+        return self._meta.id
+
+    @property
+    def writer_epoch(self) -> int:
+        """The highest epoch of a writer that was seen."""
+        return self._meta.writer_epoch
+
+    @property
+    def starts(self) -> int:
+        """How often this store was opened."""
+        return self._meta.starts
+
+    @property
+    def brokers(self) -> Mapping[str, BrokerAddress]:
+        """Where the brokers are reached."""
+        return self._meta.brokers
+
+    def heed(self, writer_epoch: int) -> None:
+        """Check an order's epoch, and remember it before the order is carried out; raises StaleWriter."""
+        if writer_epoch < self._meta.writer_epoch:
+            raise StaleWriter(
+                f"the order is of writer epoch {writer_epoch}; epoch {self._meta.writer_epoch} has given orders since"
+            )
+        if writer_epoch > self._meta.writer_epoch:
+            self._change(msgspec.structs.replace(self._meta, writer_epoch=writer_epoch))
+
+    def set_brokers(self, brokers: Mapping[str, BrokerAddress]) -> None:
+        """Remember where the brokers are reached, for a start without any manager."""
+        if dict(brokers) != self._meta.brokers:
+            self._change(msgspec.structs.replace(self._meta, brokers=dict(brokers)))
+
+    def _change(self, meta: BrokerMeta) -> None:
+        self._log.set_meta(self._number, msgspec.msgpack.encode(meta))
+        self._meta = meta
+
+
+def open_home(folder: Path, config: LogConfig, random_bytes: Callable[[int], bytes]) -> tuple[Log, Identity]:
+    """Open a broker's data folder; make what is missing. A store that cannot be trusted is put aside."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        log = open_folder(folder / _FOLDER, config)
+    except StoreUnreadable as error:
+        return _start_over(folder, config, random_bytes, str(error))
+    found = find_identity(log)
+    if found is not None:
+        found._change(msgspec.structs.replace(found._meta, starts=found.starts + 1))  # noqa: SLF001 - one module
+        return log, found
+    if log.fresh:
+        return log, make_identity(log, random_bytes)
+    log.close()
+    return _start_over(folder, config, random_bytes, "it does not tell whose it is, or that was damaged")
+
+
+def find_identity(log: Log) -> Identity | None:
+    """Find the broker's note in a log; None if there is none that can be trusted."""
+    for number, group in log.groups.items():
+        try:
+            meta = msgspec.msgpack.decode(group.meta, type=BrokerMeta)
+        except msgspec.DecodeError:
+            continue
+        return None if group.quarantined else Identity(log, number, meta)
+    return None
+
+
+def make_identity(log: Log, random_bytes: Callable[[int], bytes]) -> Identity:
+    """Become somebody."""
+    meta = BrokerMeta(random_bytes(16).hex(), starts=1)
+    return Identity(log, log.create_group(msgspec.msgpack.encode(meta)), meta)
+
+
+def _start_over(
+    folder: Path, config: LogConfig, random_bytes: Callable[[int], bytes], reason: str
+) -> tuple[Log, Identity]:
+    aside = next(path for at in range(1, 1 << 20) if not (path := folder / f"{_FOLDER}.{_ASIDE}-{at}").exists())
+    logger.error("the store in %s cannot be used: %s. It is put aside as %s", folder, reason, aside.name)
+    (folder / _FOLDER).rename(aside)
+    log = open_folder(folder / _FOLDER, config)
+    identity = make_identity(log, random_bytes)
+    logger.warning("this broker starts anew as %s: replicas that it had have to be placed again", identity.id)
+    return log, identity

@@ -1,0 +1,66 @@
+"""Carries the messages of all groups over the connections between brokers: one frame per peer and turn."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from flotilla_broker.peers import PeerNetwork
+from flotilla_broker.raft import Message
+from flotilla_broker.raft.messages import Append, CopyEntries
+
+_TURN_BYTES = 4 << 20  # queued for one peer in one turn; the rest waits for the next
+
+_Parcel = tuple[bytes, Message]
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[list[_Parcel]] = msgspec.msgpack.Decoder(list[_Parcel])
+
+
+class Links:
+    """The engine's network. `on_room` is called for a peer that had no room and has some again."""
+
+    def __init__(self, on_room: Callable[[str], None]) -> None:
+        self._on_room = on_room
+        self._peers: PeerNetwork | None = None
+        self._outgoing: dict[str, list[_Parcel]] = {}
+        self._bytes: dict[str, int] = {}
+        self._blocked: set[str] = set()
+
+    def attach(self, peers: PeerNetwork) -> None:
+        """Use these connections."""
+        self._peers = peers
+
+    def send(self, peer: str, key: bytes, message: Message) -> None:
+        """Queue a message for the end of the turn."""
+        self._outgoing.setdefault(peer, []).append((key, message))
+        if isinstance(message, Append | CopyEntries):
+            size = sum(len(entry.payload) for entry in message.entries)
+            self._bytes[peer] = self._bytes.get(peer, 0) + size
+
+    def is_writable(self, peer: str) -> bool:
+        """Tell whether there is room for more than a small message."""
+        room = self._bytes.get(peer, 0) < _TURN_BYTES and self._peers is not None and self._peers.writable(peer)
+        if not room:
+            self._blocked.add(peer)
+        return room
+
+    def flush(self) -> None:
+        """Send what was queued."""
+        outgoing, self._outgoing = self._outgoing, {}
+        self._bytes.clear()
+        if self._peers is None:
+            return
+        for peer, parcels in outgoing.items():
+            self._peers.send(peer, [_encoder.encode(parcels)])
+        for peer in [peer for peer in self._blocked if self._peers.writable(peer)]:
+            self.writable(peer)
+
+    def writable(self, peer: str) -> None:
+        """A connection has room again."""
+        if peer in self._blocked:
+            self._blocked.discard(peer)
+            self._on_room(peer)
+
+
+def unpack(frame: memoryview) -> list[_Parcel]:
+    """Read a frame; payloads are views of it. Raises msgspec.DecodeError."""
+    return _decoder.decode(frame)

@@ -1,0 +1,177 @@
+"""The connections of this broker to all others, as the rest of the broker sees them.
+
+The network follows the address book: to each broker in it there is one connection, or an attempt at one. Frames of a
+connection arrive whole, in order, and at most once. What was sent when a connection ends may be lost, and the sender
+is not told what: whoever needs to know asks the peer, as Raft does.
+
+Everything happens on the loop that `start` was called on.
+"""
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable, Sequence
+
+from flotilla_broker.peers.addresses import AddressBook, check_broker_id
+from flotilla_broker.peers.config import PeerConfig, PeerTls
+from flotilla_broker.peers.connection import Connection
+from flotilla_broker.peers.dialer import Dialer
+from flotilla_broker.peers.errors import PeersMisuse
+from flotilla_broker.peers.framing import Buffer
+from flotilla_broker.peers.handshake import NONCE_BYTES, Accepting, Dialing, Handshake
+from flotilla_broker.peers.listener import Listener
+from flotilla_broker.peers.pacing import Backoff
+from flotilla_broker.peers.sessions import PeerCallbacks, Sessions
+
+_CLOSE_S_MAX = 2.0  # sockets that are aborted are gone in a turn of the loop or two
+
+
+class PeerNetwork:
+    """One broker's end of all its connections.
+
+    `secret` is shared by all brokers; None says that there is none, and that whoever reaches the port is believed.
+    The callbacks are called on the loop, for each peer in the order connected, frames, disconnected. A body handed to
+    `on_frame` may be kept. A callback that raises ends the connection it was called for.
+    """
+
+    def __init__(
+        self,
+        me: str,
+        secret: bytes | None,
+        book: AddressBook,
+        *,
+        on_connected: Callable[[str], None],
+        on_disconnected: Callable[[str], None],
+        on_frame: Callable[[str, memoryview], None],
+        on_writable: Callable[[str], None],
+        config: PeerConfig | None = None,
+        tls: PeerTls | None = None,
+        rng: random.Random | None = None,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        if secret is not None and not secret:
+            raise PeersMisuse("the secret is empty; None says that there is none")
+        self._me = check_broker_id(me)
+        self._secret = secret or b""
+        self._book = book
+        self._config = config or PeerConfig()
+        self._tls = tls
+        self._rng = rng or random.Random()  # noqa: S311 - for delays, not for secrets
+        self._random_bytes = random_bytes
+        callbacks = PeerCallbacks(
+            on_connected=on_connected, on_disconnected=on_disconnected, on_frame=on_frame, on_writable=on_writable
+        )
+        self._sessions = Sessions(callbacks, self._is_known)
+        self._listener: Listener | None = None
+        self._dialers: dict[str, Dialer] = {}
+        self._dials: set[asyncio.Task[None]] = set()
+        self._connections: set[Connection] = set()  # in any state, as long as there is a socket
+        self._running = False
+        self.port = 0  # where it listens, once it is started
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen, on any free port if it is 0, and dial; raise OSError if listening fails."""
+        if self._listener is not None:
+            raise PeersMisuse("a network is started only once")
+        self._listener = Listener(self._make_accepting, config=self._config, tls=self._tls)
+        self.port = await self._listener.start(host, port)
+        self._running = True
+        self._book.subscribe(self._follow_book)
+        self._follow_book()
+
+    async def close(self) -> None:
+        """Disconnect from all peers, and return when everything is gone."""
+        if not self._running:
+            return
+        self._running = False
+        self._book.unsubscribe(self._follow_book)
+        for dialer in self._dialers.values():
+            dialer.stop("this broker stops")
+        for connection in tuple(self._connections):
+            connection.close("this broker stops")
+        if self._listener is not None:
+            await self._listener.close()
+        rest = {*self._dials, *(connection.lost for connection in self._connections)}
+        if rest:
+            await asyncio.wait(rest, timeout=_CLOSE_S_MAX)
+
+    @property
+    def connected(self) -> set[str]:
+        """The peers that there is a connection to."""
+        return set(self._sessions.current)
+
+    def send(self, peer: str, buffers: Sequence[Buffer]) -> bool:
+        """Queue one frame whose body is all buffers together, which must not be changed any more.
+
+        Never waits. False says that it was not queued: there is no connection, or the peer has not been writable for
+        so long that `write_bytes_max` wait already. A frame that is empty or too large raises PeersMisuse.
+        """
+        connection = self._sessions.current.get(peer)
+        return connection is not None and connection.send(buffers)
+
+    def writable(self, peer: str) -> bool:
+        """Tell whether it makes sense to send more now. If not, `on_writable` will be called when it does."""
+        connection = self._sessions.current.get(peer)
+        return connection is not None and connection.writable
+
+    def version(self, peer: str) -> int | None:
+        """Tell the protocol version spoken with a peer; None if there is no connection."""
+        connection = self._sessions.current.get(peer)
+        return None if connection is None else connection.version
+
+    def _is_known(self, peer: str) -> bool:
+        return self._running and peer != self._me and peer in self._book
+
+    def _follow_book(self) -> None:
+        """Make the connections match the book.
+
+        It compares what there is with what the book says right now, step by step, because a callback that hears of
+        a disconnect may change the book again.
+        """
+        for peer in (*self._dialers, *self._sessions.current):
+            if peer not in self._book:
+                self._drop(peer)
+        for peer in self._book:
+            if self._running and self._me < peer:
+                self._dial(peer)
+
+    def _drop(self, peer: str) -> None:
+        reason = "it was removed from the address book"
+        dialer = self._dialers.pop(peer, None)
+        if dialer is not None:
+            dialer.stop(reason)
+        connection = self._sessions.current.get(peer)
+        if connection is not None:
+            connection.close(reason)
+
+    def _dial(self, peer: str) -> None:
+        address = self._book.get(peer)
+        if address is None:
+            return
+        dialer = self._dialers.get(peer)
+        if dialer is not None:
+            dialer.follow(address)
+            return
+        backoff = Backoff(self._config.backoff_s_min, self._config.backoff_s_max, self._rng.random)
+        self._dialers[peer] = Dialer(
+            peer,
+            address,
+            lambda address: self._make_connection(self._dialing(peer), address),
+            config=self._config,
+            tls=self._tls,
+            backoff=backoff,
+            tasks=self._dials,
+        )
+
+    def _dialing(self, peer: str) -> Handshake:
+        return Dialing(self._me, peer, self._secret, self._random_bytes(NONCE_BYTES))
+
+    def _make_accepting(self, address: str) -> Connection:
+        nonce = self._random_bytes(NONCE_BYTES)
+        return self._make_connection(Accepting(self._me, self._secret, nonce, self._is_known), address)
+
+    def _make_connection(self, handshake: Handshake, address: str) -> Connection:
+        connection = Connection(handshake, address, self._config, self._sessions)
+        self._connections.add(connection)
+        connection.lost.add_done_callback(lambda _: self._connections.discard(connection))
+        return connection
