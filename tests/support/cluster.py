@@ -1,0 +1,234 @@
+"""Real brokers as real processes on this machine, for tests and benchmarks."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import httpx
+
+T = TypeVar("T")
+
+_WAIT_S = 30.0
+_POLL_S = 0.02
+
+
+def wait_until(what: str, ask: Callable[[], T], timeout_s: float = _WAIT_S) -> T:
+    """Wait for a condition; return what it came to."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = ask()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {timeout_s} s in vain for: {what}")
+        time.sleep(_POLL_S)
+
+
+def free_port() -> int:
+    """Find a port that nobody uses."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class BrokerProcess:
+    """One broker. It keeps its ports and its folder over restarts."""
+
+    def __init__(self, folder: Path, flags: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.port, self.peer_port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.id = ""
+        self._flags = list(flags)
+        self._environment = {**os.environ, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._client = httpx.Client(base_url=self.url, timeout=10)
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self) -> None:
+        """Start the process, without waiting for anything."""
+        command = [sys.executable, "-m", "flotilla_broker", "--data", str(self.data), *self._flags]
+        command += ["--port", str(self.port), "--peer-port", str(self.peer_port)]
+        with (self.folder / "stderr.txt").open("ab") as stderr:
+            self._process = subprocess.Popen(command, stderr=stderr, env=self._environment)
+
+    def wait_alive(self) -> None:
+        """Wait until it answers, and learn its id."""
+
+        def ask() -> str:
+            if self.exit_code is not None:
+                raise AssertionError(f"the broker ended with {self.exit_code}: {self.stderr()[-2000:]}")
+            with contextlib.suppress(httpx.HTTPError):
+                return str(self.get("/v1/broker")["id"])
+            return ""
+
+        self.id = wait_until(f"a broker on {self.url}", ask)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended, if it did."""
+        return None if self._process is None else self._process.poll()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def stderr(self) -> str:
+        """What it logged."""
+        return (self.folder / "stderr.txt").read_text(errors="replace")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End the process without a warning."""
+        if self.is_running:
+            self.signal(signal.SIGKILL)
+        self.wait()
+
+    def terminate(self) -> int:
+        """End the process as an operator would; return its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for the end of the process."""
+        assert self._process is not None
+        return self._process.wait(timeout=_WAIT_S)
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Ask for JSON."""
+        return self._json(self._client.get(path))
+
+    def put(self, path: str, body: object) -> dict[str, Any]:
+        """Give an order."""
+        return self._json(self._client.put(path, json=body))
+
+    def post(self, path: str, body: object) -> dict[str, Any]:
+        """Give an order."""
+        return self._json(self._client.post(path, json=body))
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - as httpx has it
+        """Make any request."""
+        return self._client.request(method, path, **options)
+
+    @staticmethod
+    def _json(response: httpx.Response) -> dict[str, Any]:
+        response.raise_for_status()
+        found: dict[str, Any] = response.json()
+        return found
+
+    def close(self) -> None:
+        """Make sure that nothing is left."""
+        self._client.close()
+        if self.is_running:
+            self.signal(signal.SIGCONT)
+            self.kill()
+
+
+class Cluster:
+    """Some brokers that know each other. `address` may put something between two of them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 3,
+        flags: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        address: Callable[[BrokerProcess, BrokerProcess], int] = lambda _, to: to.peer_port,
+    ) -> None:
+        self.brokers = [BrokerProcess(folder / str(at), flags, environment) for at in range(count)]
+        self.writer_epoch = 1
+        self._address = address
+
+    def __enter__(self) -> Self:
+        try:
+            for broker in self.brokers:
+                broker.start()
+            for broker in self.brokers:
+                broker.wait_alive()
+            self.introduce()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End everything."""
+        for broker in self.brokers:
+            broker.close()
+
+    def introduce(self) -> None:
+        """Tell all brokers where the others are."""
+        for broker in self.brokers:
+            brokers = {
+                other.id: {
+                    "host": "127.0.0.1",
+                    "port": other.port,
+                    "peer_host": "127.0.0.1",
+                    "peer_port": self._address(broker, other),
+                }
+                for other in self.brokers
+            }
+            broker.put("/v1/brokers", {"writer_epoch": self.writer_epoch, "brokers": brokers})
+
+    def create(self, topic: str, partitions: int = 1, topic_id: str = "1" * 32, **options: Any) -> None:  # noqa: ANN401
+        """Have a topic with a replica of each partition on each broker."""
+        members = [broker.id for broker in self.brokers]
+        for partition in range(partitions):
+            for broker in self.brokers:
+                order = {"writer_epoch": self.writer_epoch, "topic": topic, "members": members, **options}
+                broker.put(f"/v1/replicas/{topic_id}/{partition}/1", order)
+
+    def describe(self, broker: BrokerProcess, partition: int = 0, topic_id: str = "1" * 32) -> dict[str, Any]:
+        """Describe a replica; nothing if the broker does not answer."""
+        with contextlib.suppress(httpx.HTTPError):
+            return broker.get(f"/v1/replicas/{topic_id}/{partition}/1")
+        return {}
+
+    def leader(self, partition: int = 0, timeout_s: float = _WAIT_S) -> BrokerProcess:
+        """Wait for a leader that has settled."""
+        return wait_until("a leader", lambda: next(self._leaders(partition), None), timeout_s)  # type: ignore[return-value]
+
+    def _leaders(self, partition: int) -> Iterator[BrokerProcess]:
+        found = [
+            (described["term"], broker)
+            for broker in self.brokers
+            if broker.is_running and (described := self.describe(broker, partition)).get("settled")
+        ]
+        if found:
+            yield max(found, key=lambda pair: pair[0])[1]
+
+    def wait_agreed(self, partitions: int = 1, timeout_s: float = _WAIT_S) -> None:
+        """Wait until all replicas have all entries, committed."""
+
+        def agreed() -> bool:
+            for partition in range(partitions):
+                found = [self.describe(broker, partition) for broker in self.brokers]
+                ends = {(d.get("last_index"), d.get("committed_index"), d.get("term")) for d in found}
+                if len(ends) != 1 or not any(d.get("settled") for d in found):
+                    return False
+                ((last, committed, _),) = ends
+                if last is None or last != committed:
+                    return False
+            return True
+
+        wait_until("all replicas to agree", agreed, timeout_s)

@@ -1,0 +1,205 @@
+"""Three real brokers under load: killed, stopped, robbed of their data. They keep their word.
+
+`KILL_SECONDS=600` keeps killing for as long.
+"""
+
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.cluster import BrokerProcess, Cluster, wait_until
+from support.load import Load
+
+PARTITIONS = 3
+KILL_SECONDS = float(os.environ.get("KILL_SECONDS", "8"))
+QUICK = ("--heartbeat-s", "0.1", "--election-s-min", "0.5", "--election-s-max", "1.0")
+ELECTION_S_MAX = 1.0
+
+
+@pytest.mark.parametrize("victims", ["leader", "any", "all"])
+def test_brokers_killed_under_load_lose_nothing(tmp_path: Path, victims: str) -> None:
+    """Guarantees 1 to 5: kill -9 of the leader, of any one, of all three, again and again."""
+    rng = random.Random(victims)
+    with Cluster(tmp_path, flags=QUICK) as cluster:
+        cluster.create("t", PARTITIONS)
+        load = Load("t", PARTITIONS, cluster.brokers, rng)
+        kills = 0
+
+        def kill() -> None:
+            nonlocal kills
+            until = time.monotonic() + KILL_SECONDS
+            while time.monotonic() < until:
+                leader = cluster.leader(rng.randrange(PARTITIONS))
+                load.wait_progress(20)
+                chosen = {"leader": [leader], "any": [rng.choice(cluster.brokers)], "all": cluster.brokers}[victims]
+                time.sleep(rng.random() * 0.3)  # a kill comes at any moment
+                for broker in chosen:
+                    broker.kill()
+                    kills += 1
+                for broker in chosen:
+                    broker.start()
+                for broker in chosen:
+                    broker.wait_alive()
+
+        load.run_while(kill)
+        cluster.wait_agreed(PARTITIONS)
+        assert load.violations() == []
+        assert load.acknowledged > 100
+        assert kills >= 2
+        print(f"{kills} kills, {load.acknowledged} records acknowledged")  # noqa: T201 - for long runs
+
+
+def test_a_stopped_follower_does_not_cost_the_leader_its_place(tmp_path: Path) -> None:
+    """A follower that sleeps for five seconds comes back without an election."""
+    with Cluster(tmp_path, flags=QUICK) as cluster:
+        cluster.create("t")
+        leader = cluster.leader()
+        term = cluster.describe(leader)["term"]
+        follower = next(broker for broker in cluster.brokers if broker is not leader)
+        load = Load("t", 1, cluster.brokers, random.Random(1))
+
+        def stop() -> None:
+            follower.signal(signal.SIGSTOP)
+            time.sleep(5)
+            follower.signal(signal.SIGCONT)
+
+        load.run_while(stop)
+        cluster.wait_agreed()
+        assert cluster.leader() is leader
+        assert cluster.describe(leader)["term"] == term
+        assert load.violations() == []
+
+
+def test_a_stopped_leader_is_replaced_and_acknowledges_nothing_afterwards(tmp_path: Path) -> None:
+    """A new leader within twice the longest time; what the old one had not committed, it never acknowledges."""
+    with Cluster(tmp_path, flags=QUICK) as cluster:
+        cluster.create("t")
+        old = cluster.leader()
+        load = Load("t", 1, cluster.brokers, random.Random(2))
+
+        def stop() -> None:
+            old.signal(signal.SIGSTOP)
+            others = [broker for broker in cluster.brokers if broker is not old]
+            began = time.monotonic()
+            wait_until("a new leader", lambda: any(cluster.describe(b).get("settled") for b in others))
+            assert time.monotonic() - began < 10 * ELECTION_S_MAX  # a generous bound; virtual time proves the rest
+            load.wait_progress(50)
+            old.signal(signal.SIGCONT)
+            wait_until("the old leader to follow", lambda: cluster.describe(old).get("role") == "follower")
+
+        load.run_while(stop)
+        cluster.wait_agreed()
+        assert load.violations() == []
+
+
+def test_a_broker_that_lost_its_data_comes_back_as_somebody_else(tmp_path: Path) -> None:
+    """With the old id it could vote again in terms in which it had voted. The others go on without it."""
+    with Cluster(tmp_path, flags=QUICK) as cluster:
+        cluster.create("t")
+        load = Load("t", 1, cluster.brokers, random.Random(3))
+        lost = cluster.leader()
+        before = lost.id
+
+        def rob() -> None:
+            lost.kill()
+            shutil.rmtree(lost.data)
+            lost.start()
+            lost.wait_alive()
+            cluster.introduce()
+            load.wait_progress(50)
+
+        load.run_while(rob)
+        assert lost.id != before
+        assert lost.get("/v1/replicas") == {"replicas": [], "broken": []}
+        load.brokers = [broker for broker in cluster.brokers if broker is not lost]
+        wait_until(
+            "the others to agree",
+            lambda: len({cluster.describe(b)["committed_index"] for b in load.brokers}) == 1,
+        )
+        assert load.violations() == []
+
+
+def fill(cluster: Cluster, rng: random.Random) -> tuple[Load, BrokerProcess]:
+    """Write some records; return the load, and a follower that was killed afterwards."""
+    cluster.create("t")
+    load = Load("t", 1, cluster.brokers, rng)
+    load.run_while(lambda: wait_until("some records", lambda: load.acknowledged > 500))
+    cluster.wait_agreed()
+    victim = next(broker for broker in cluster.brokers if broker is not cluster.leader())
+    victim.kill()
+    load.brokers = [broker for broker in cluster.brokers if broker is not victim]
+    return load, victim
+
+
+def spoil(broker: BrokerProcess, find: Callable[[bytes], int], size: int) -> None:
+    """Change some bytes of the segment that holds most, from the place that `find` names on."""
+    segment = max((broker.data / "log").glob("*.log"), key=lambda path: len(path.read_bytes().rstrip(b"\0")))
+    data = bytearray(segment.read_bytes())
+    start = find(bytes(data))
+    data[start : start + size] = bytes(byte ^ 0x5A for byte in data[start : start + size])
+    segment.write_bytes(data)
+
+
+def test_a_replica_with_a_damaged_entry_is_taken_out_of_service(tmp_path: Path) -> None:
+    """Synced data that is not there any more is never taken for torn: the replica does not vote, and says why."""
+    with Cluster(tmp_path, flags=QUICK) as cluster:
+        load, victim = fill(cluster, random.Random(4))
+        spoil(victim, lambda data: data.index(b"p0.0 100 "), 1)
+        victim.start()
+        victim.wait_alive()
+        (broken,) = victim.get("/v1/replicas")["broken"]
+        assert broken["topic"] == "t"
+        assert "rebuilt" in broken["reason"]
+        answer = victim.request("GET", "/v1/fetch?topic=t&partition=0&offset=0&replica=any")
+        assert (answer.status_code, answer.json()["code"]) == (503, "broken")
+        assert load.violations() == []
+
+
+def test_a_broker_that_cannot_tell_what_was_damaged_starts_anew(tmp_path: Path) -> None:
+    """A vote may have been among it: nothing of the store is trusted any more, and it is kept for whoever asks."""
+    with Cluster(tmp_path, flags=QUICK) as cluster:
+        load, victim = fill(cluster, random.Random(5))
+        before = victim.id
+        spoil(victim, lambda data: len(data.rstrip(b"\0")) // 2, 1000)
+        victim.start()
+        victim.wait_alive()
+        assert victim.id != before
+        assert (victim.data / "log.damaged-1").is_dir()
+        assert "cannot be used" in victim.stderr()
+        assert load.violations() == []
+
+
+def test_brokers_start_their_replicas_without_any_manager(tmp_path: Path) -> None:
+    """Everything that a broker needs is on its own disk: members, addresses, votes, records."""
+    with Cluster(tmp_path, flags=QUICK) as cluster:
+        cluster.create("t", 2)
+        load = Load("t", 2, cluster.brokers, random.Random(5))
+        load.run_while(lambda: wait_until("some records", lambda: load.acknowledged > 100))
+        for broker in cluster.brokers:
+            assert broker.terminate() == 0
+        ids = [broker.id for broker in cluster.brokers]
+        for broker in cluster.brokers:
+            broker.start()
+        for broker in cluster.brokers:
+            broker.wait_alive()
+        cluster.wait_agreed(2)
+        assert [broker.id for broker in cluster.brokers] == ids
+        assert load.violations() == []
+
+
+def test_a_broker_that_is_told_to_stop_hands_its_leadership_over_first(tmp_path: Path) -> None:
+    """Nobody has to wait for an election's timeout."""
+    flags = ("--election-s-min", "6", "--election-s-max", "8")
+    with Cluster(tmp_path, flags=flags) as cluster:
+        cluster.create("t")
+        leader = cluster.leader()
+        term = cluster.describe(leader)["term"]
+        assert leader.terminate() == 0
+        successor = cluster.leader(timeout_s=4)
+        assert cluster.describe(successor)["term"] == term + 1
