@@ -19,6 +19,7 @@ from sim.network import Network, Weather
 from support.history import Name, Replica, violations
 
 _HEAL_S = 120.0
+_SILENCE_S = 1.5  # a connection on which nothing is heard for so long is closed
 _HEAL_STEPS_MAX = 200_000
 
 
@@ -61,6 +62,7 @@ class World:
             self.network.weather = Weather(delay_s=0.1)  # slow, but nothing is lost or overtakes
         self.invariants = Invariants(self.metas)
         self.faults_allowed = True
+        self.rate = self.rng.choice((4.0, 4.0, 0.2))  # with long silences, groups fall quiet
         self.steps = self.crashes = 0
         for broker in self.brokers.values():
             broker.on_send = self.invariants.saw
@@ -93,7 +95,7 @@ class World:
         if self.faults_allowed:
             for _ in range(self.rng.choice((1, 1, 3))):
                 producer.send()
-            self.clock.after(self.rng.expovariate(4), lambda: self._produce(producer))
+            self.clock.after(self.rng.expovariate(self.rate), lambda: self._produce(producer))
 
     # -- faults -------------------------------------------------------------------------------------------
 
@@ -178,7 +180,13 @@ class World:
     def _pause(self) -> None:
         broker = self._some_broker()
         if broker.up and not broker.paused:
-            broker.pause(self.rng.choice((0.2, 2.0, 6.0)))
+            seconds = self.rng.choice((0.2, 2.0, 6.0))
+            broker.pause(seconds)
+            if seconds > _SILENCE_S:
+                self.clock.after(_SILENCE_S, partial(self.network.isolate, broker.name))
+                for other in self.brokers:
+                    if other != broker.name:
+                        self.clock.after(seconds + 0.1, partial(self._reconnect, broker.name, other))
 
     def _change_weather(self) -> None:
         self.network.weather = Weather.random(self.rng)

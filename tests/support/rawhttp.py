@@ -68,8 +68,7 @@ class Connection(asyncio.Protocol):
     # -- asyncio ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport  # type: ignore[assignment]  # uvloop's own kind of transport
         self.is_open = True
 
     def connection_lost(self, exc: Exception | None) -> None:

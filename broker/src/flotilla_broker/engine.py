@@ -158,6 +158,10 @@ class Engine:
     def _name(self, meta: ReplicaMeta) -> None:
         """Find out which replica a topic's name and a partition stand for."""
         name = (meta.topic, meta.partition)
+        started = self.partitions.get(meta.key.to_bytes())
+        if started is not None and name not in self.names:
+            self.names[name] = started
+            return
         found = [p for p in self.partitions.values() if (p.meta.topic, p.meta.partition) == name]
         if found:
             self.names[name] = max(found, key=lambda partition: partition.meta.epoch)

@@ -46,6 +46,7 @@ class BrokerMeta(msgspec.Struct, frozen=True, tag="broker"):
     starts: int = 0  # how often this store was opened: one that is older than it was has fewer
     writer_epoch: int = 0  # the highest that was seen; orders of a lower one are refused
     brokers: dict[BrokerId, BrokerAddress] = {}
+    seen: dict[BrokerId, int] = {}  # how often other brokers had been started when they were last seen
     version: int = 1
 
 
@@ -94,6 +95,24 @@ class Identity:
         """Remember where the brokers are reached, for a start without any manager."""
         if dict(brokers) != self._meta.brokers:
             self._change(msgspec.structs.replace(self._meta, brokers=dict(brokers)))
+
+    def starts_of(self, peer: str) -> int:
+        """Tell how often another broker had been started when it was last seen."""
+        return self._meta.seen.get(peer, 0)
+
+    def saw(self, peer: str, starts: int) -> bool:
+        """Take note of how often another broker was started; return whether its store is older than it was.
+
+        Somebody who restores an old copy of a store brings back a broker that has forgotten votes and entries. It
+        must not take part under its old id; the others remember, because it cannot.
+        """
+        if starts > self.starts_of(peer):
+            self._change(msgspec.structs.replace(self._meta, seen={**self._meta.seen, peer: starts}))
+        return starts < self.starts_of(peer)
+
+    def give_up(self, reason: str) -> None:
+        """Never be this broker again: the next start puts the store aside and takes a new id."""
+        self._log.quarantine(self._number, reason)
 
     def _change(self, meta: BrokerMeta) -> None:
         self._log.set_meta(self._number, msgspec.msgpack.encode(meta))

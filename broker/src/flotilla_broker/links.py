@@ -1,6 +1,7 @@
 """Carries the messages of all groups over the connections between brokers: one frame per peer and turn."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 
@@ -11,8 +12,26 @@ from flotilla_broker.raft.messages import Append, CopyEntries
 _TURN_BYTES = 4 << 20  # queued for one peer in one turn; the rest waits for the next
 
 _Parcel = tuple[bytes, Message]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class Greeting(msgspec.Struct, frozen=True, tag="greeting"):
+    """The first frame on a connection: how often each of the two was started, as far as the sender knows."""
+
+    mine: _Count
+    yours: _Count
+
+
+class Parcels(msgspec.Struct, frozen=True, tag="parcels"):
+    """Messages between members of groups, each with the key of its group."""
+
+    parcels: list[_Parcel]
+
+
+Frame = Greeting | Parcels
+
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[list[_Parcel]] = msgspec.msgpack.Decoder(list[_Parcel])
+_decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 
 
 class Links:
@@ -36,6 +55,11 @@ class Links:
             size = sum(len(entry.payload) for entry in message.entries)
             self._bytes[peer] = self._bytes.get(peer, 0) + size
 
+    def greet(self, peer: str, greeting: Greeting) -> None:
+        """Send a greeting, at once."""
+        if self._peers is not None:
+            self._peers.send(peer, [_encoder.encode(greeting)])
+
     def is_writable(self, peer: str) -> bool:
         """Tell whether there is room for more than a small message."""
         room = self._bytes.get(peer, 0) < _TURN_BYTES and self._peers is not None and self._peers.writable(peer)
@@ -50,7 +74,7 @@ class Links:
         if self._peers is None:
             return
         for peer, parcels in outgoing.items():
-            self._peers.send(peer, [_encoder.encode(parcels)])
+            self._peers.send(peer, [_encoder.encode(Parcels(parcels))])
         for peer in [peer for peer in self._blocked if self._peers.writable(peer)]:
             self.writable(peer)
 
@@ -61,6 +85,6 @@ class Links:
             self._on_room(peer)
 
 
-def unpack(frame: memoryview) -> list[_Parcel]:
+def unpack(frame: memoryview) -> Frame:
     """Read a frame; payloads are views of it. Raises msgspec.DecodeError."""
     return _decoder.decode(frame)

@@ -15,7 +15,7 @@ from typing import Any
 from flotilla.records import BATCH_BYTES_MAX
 from flotilla_broker.log import Durability, LogConfig
 from flotilla_broker.partition.config import PartitionConfig
-from flotilla_broker.peers import PeerTls
+from flotilla_broker.peers import PeerConfig, PeerTls
 from flotilla_broker.raft import RaftConfig
 
 _PREFIX = "FLOTILLA_"
@@ -103,6 +103,11 @@ class Settings:
         return RaftConfig(
             heartbeat_s=self.heartbeat_s, election_s_min=self.election_s_min, election_s_max=self.election_s_max
         )
+
+    @property
+    def peer_config(self) -> PeerConfig:
+        """The settings of connections between brokers: quiet groups trust in them as in heartbeats."""
+        return PeerConfig(ping_s=self.heartbeat_s, silence_s=self.election_s_min)
 
     @property
     def partition_config(self) -> PartitionConfig:

@@ -13,6 +13,7 @@ class RaftConfig:
     append_bytes_max: int = 1 << 20  # of entries in one message, unless a single entry is larger
     window_bytes: int = 8 << 20  # sent to one follower and not answered; bounds what a slow one costs
     commit_notice_s: float = 0.02  # how soon followers learn of a commit if nothing else is sent to them
+    quiet_s: float = 20.0  # how long a follower trusts its connection to a leader that has nothing to say
 
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat_s < self.election_s_min / 2:

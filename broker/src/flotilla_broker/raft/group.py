@@ -48,6 +48,7 @@ from flotilla_broker.raft.messages import (
     Message,
     PreVote,
     PreVoteRequest,
+    Quiet,
     Reply,
     TimeoutNow,
     Vote,
@@ -91,6 +92,7 @@ class RaftGroup:
         self._leadership: Leadership | None = None
         self._copy: CopyIn | None = None
         self._heard_at = now - config.election_s_max
+        self._is_quiet = False  # this follower does not expect heartbeats: it trusts in the connection
         self._leader_commit = 0  # as the last append said, whether or not that entry is here
         self._seen: tuple[Role, int, str | None] = (Role.FOLLOWER, 0, None)
         self._core = Core(
@@ -107,6 +109,7 @@ class RaftGroup:
             Append: self._on_append,
             Reply: self._on_reply,
             Heartbeat: self._on_heartbeat,
+            Quiet: self._on_quiet,
             VoteRequest: self._core.request_vote,
             Vote: self._on_vote,
             PreVoteRequest: self._on_pre_vote_request,
@@ -174,22 +177,39 @@ class RaftGroup:
     def connect(self, now: float, peer: str) -> None:
         """A connection to a member was made."""
         self._connected.add(peer)
-        if self._leadership is not None and peer in self.peers:
+        self._wake(now)
+        if self._leadership is not None:
             self._leadership.connect(peer)
             self._run_leadership(now)
+        elif self._core.leader is None:
+            self._hurry(now, self._config.election_s_min)
 
     def disconnect(self, now: float, peer: str) -> None:
         """The connection to a member broke. If it was the leader, followers do not wait for the full time."""
+        self._wake(now)
         self._connected.discard(peer)
         if self._copy is not None and self._copy.leader == peer:
             self._drop_copy()
         if peer == self._core.leader and not self.is_leader:
-            soon = now + _HURRY * self._config.election_s_min * (1 + self._chance())
-            self._core.election_at = min(self._core.election_at, soon)
+            self._is_quiet = False
+            self._hurry(now, _HURRY * self._config.election_s_min)
+
+    def _hurry(self, now: float, within_s: float) -> None:
+        """Ask for an election soon: there is no leader to wait for. If there is one after all, pre-votes tell."""
+        self._core.election_at = min(self._core.election_at, now + within_s * (0.5 + self._chance()))
+
+    def _wake(self, now: float) -> None:
+        """Begin with heartbeats again; while there were none, followers were as alive as their connections."""
+        if self._leadership is not None and self._leadership.is_quiet:
+            for peer in self.peers:
+                if peer in self._connected:
+                    self._core.hear(now, peer)
+            self._leadership.wake(now)
 
     def receive(self, now: float, peer: str, message: Message) -> None:
         """Take a message from a member."""
         if peer in self.peers:
+            self._wake(now)
             self._handlers[type(message)](now, peer, message)
             self._observe(now)
 
@@ -203,6 +223,10 @@ class RaftGroup:
 
     def run(self, now: float) -> bool:
         """Do what is due: elections, heartbeats, entries for followers. Returns True if there is more to send."""
+        if self._leadership is not None and self._leadership.is_quiet:
+            if self.log.last_index == self.commit_index and self._leadership.handover is None:
+                return False
+            self._wake(now)
         if self._leadership is not None:
             self._core.tick(now)
             self._observe(now)
@@ -274,8 +298,19 @@ class RaftGroup:
         self._core.append(now, leader, message.term, (verdict.prev_index, verdict.prev_term), entries)
         return True
 
+    def _on_quiet(self, now: float, leader: str, message: Quiet) -> None:
+        """Stop waiting for heartbeats, if this log is the same as the leader's."""
+        end = (self.log.last_index, self.log.last_term)
+        if message.term < self._core.term or end != (message.index, message.index_term):
+            self._refuse(leader, message.index, self.commit_index, self.log.term_of(self.commit_index))
+            return
+        self._follow(now, leader, message.term, message.index)
+        self._is_quiet = True
+        self._core.election_at = now + self._config.quiet_s * (1 + self._chance())
+
     def _follow(self, now: float, leader: str, term: int, commit_index: int) -> None:
         self._heard_at = now
+        self._is_quiet = False
         self._ballot = None
         self._core.follow(now, leader, term, commit_index)
 
@@ -335,6 +370,7 @@ class RaftGroup:
     def _start_ballot(self, now: float) -> None:
         """Ask whether a candidacy would have a majority; ask again later if there is no answer."""
         self._ballots += 1
+        self._is_quiet = False
         self._ballot = Ballot(self._ballots, len(self.peers) + 1)
         shortest, longest = self._config.election_s_min, self._config.election_s_max
         self._core.election_at = now + shortest + (longest - shortest) * self._chance()
@@ -357,7 +393,8 @@ class RaftGroup:
     def _leader_lives(self, now: float) -> bool:
         if self.is_leader:
             return True
-        return self._core.leader in self._connected and now - self._heard_at < self._config.election_s_min
+        heard = self._is_quiet or now - self._heard_at < self._config.election_s_min
+        return heard and self._core.leader in self._connected
 
     def _on_pre_vote(self, now: float, peer: str, message: PreVote) -> None:
         self._heed_term(now, peer, message.term)

@@ -11,7 +11,7 @@ from flotilla_broker.raft.config import RaftConfig
 from flotilla_broker.raft.copying import CopyOut
 from flotilla_broker.raft.grouplog import GroupLog
 from flotilla_broker.raft.guards import find_conflict
-from flotilla_broker.raft.messages import Append, CopyBegin, CopyEntries, Entry, Heartbeat, TimeoutNow
+from flotilla_broker.raft.messages import Append, CopyBegin, CopyEntries, Entry, Heartbeat, Quiet, TimeoutNow
 from flotilla_broker.raft.port import Machine, Port
 from flotilla_broker.raft.progress import Mode, Progress
 
@@ -50,6 +50,7 @@ class Leadership:
         self.progress = {peer: Progress(noop_index) for peer in peers}
         self.copies: dict[str, CopyOut] = {}
         self.deadline = now  # of the next heartbeat, or of telling a commit
+        self.is_quiet = False  # nothing happens, and followers know it
         self._log = log
         self._connected = connected
         self._config = config
@@ -105,6 +106,9 @@ class Leadership:
         beat = now >= self._heartbeat_at
         if beat:
             self._heartbeat_at = now + self._config.heartbeat_s
+        if beat and self._has_nothing_to_say(commit_index):
+            self._fall_quiet()
+            return False
         more = False
         for peer, progress in self.progress.items():
             if peer not in self._connected:
@@ -119,6 +123,33 @@ class Leadership:
         self._hand_over(now)
         self.deadline = min(self._heartbeat_at, self._notice_at, self.handover.until if self.handover else inf)
         return more
+
+    def _has_nothing_to_say(self, commit_index: int) -> bool:
+        """Tell whether every follower has everything, and knows that it is committed."""
+        last = self._log.last_index
+        return (
+            commit_index == last
+            and self.handover is None
+            and all(
+                peer in self._connected
+                and progress.mode is Mode.STREAM
+                and progress.match_index == last
+                and progress.commit_told == last
+                for peer, progress in self.progress.items()
+            )
+        )
+
+    def _fall_quiet(self) -> None:
+        """Say so once, instead of sending heartbeats: hundreds of idle groups then cost nothing."""
+        self.is_quiet = True
+        self.deadline = inf
+        for peer in self.progress:
+            self._port.send(peer, Quiet(self.term, self._log.last_index, self._log.last_term), held=False)
+
+    def wake(self, now: float) -> None:
+        """Send heartbeats again."""
+        self.is_quiet = False
+        self.deadline = self._heartbeat_at = now
 
     def _tell_commit(self, now: float, commit_index: int) -> None:
         """Followers learn of a commit with the next entries; if there are none, a little later."""

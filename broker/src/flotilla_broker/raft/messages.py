@@ -59,6 +59,18 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
     term: Number
 
 
+class Quiet(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """Nothing is under way, and no heartbeats follow: everything ends at (index, index_term), committed.
+
+    A follower that has the same trusts in the connection to its leader from then on, which is watched for all groups
+    together.
+    """
+
+    term: Number
+    index: Number
+    index_term: Number
+
+
 class VoteRequest(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """A candidate asks for a vote."""
 
@@ -130,6 +142,7 @@ Message = (
     Append
     | Reply
     | Heartbeat
+    | Quiet
     | VoteRequest
     | Vote
     | PreVoteRequest

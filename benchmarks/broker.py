@@ -1,0 +1,190 @@
+"""Three brokers on this machine, one client process over HTTP: throughput, latency, idle cost, time to settle.
+
+Each figure is from one run on one machine, next to the raw disk rate of the same run.
+
+Usage: broker.py [--seconds 5] [--only throughput,latency,idle,settle]
+"""
+
+import argparse
+import asyncio
+import os
+import resource
+import secrets
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import uvloop
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from flotilla.records import encode
+from support.cluster import BrokerProcess, Cluster, wait_until
+from support.rawhttp import Connection
+
+PARTITIONS = 4
+RECORD_BYTES = 100
+_MIB = 1 << 20
+
+
+def main() -> None:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=5.0, help="for each measurement")
+    parser.add_argument("--only", default="latency,throughput,idle,settle", help="what to measure")
+    parser.add_argument("--batch", type=int, default=1000, help="records per batch")
+    parser.add_argument("--connections", type=int, default=3, help="connections per partition")
+    options = parser.parse_args()
+    wanted = options.only.split(",")
+    uvloop.install()
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
+        if {"latency", "throughput"} & set(wanted):
+            with Cluster(Path(folder) / "load") as cluster:
+                cluster.create("t", PARTITIONS)
+                leaders = [cluster.leader(partition) for partition in range(PARTITIONS)]
+                print(f"raw: {raw_rate(Path(folder)):.0f} MB/s append + fdatasync of 1 MiB")
+                if "latency" in wanted:
+                    asyncio.run(latency(leaders[0], options.seconds))
+                if "throughput" in wanted:
+                    with used(cluster.brokers) as usage:
+                        asyncio.run(throughput(leaders, options.seconds, options.batch, options.connections, usage))
+        if {"idle", "settle"} & set(wanted):
+            with Cluster(Path(folder) / "many") as cluster:
+                many(cluster, options.seconds, wanted)
+
+
+def raw_rate(folder: Path) -> float:
+    """Write and sync 1 MiB at a time for a second."""
+    block = os.urandom(_MIB)
+    fd = os.open(folder / "raw", os.O_WRONLY | os.O_CREAT)
+    began, written = time.perf_counter(), 0
+    while time.perf_counter() - began < 1:
+        written += os.write(fd, block)
+        os.fdatasync(fd)
+    os.close(fd)
+    return written / (time.perf_counter() - began) / 1e6
+
+
+async def latency(leader: BrokerProcess, seconds: float) -> None:
+    """One record, one at a time, acknowledged by a majority of disks."""
+    connection = await Connection.open(leader.url)
+    body = encode([bytes(RECORD_BYTES)])
+    took: list[float] = []
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        began = time.perf_counter()
+        response = await connection.request("POST", "/v1/append?topic=t&partition=0", body)
+        took.append(time.perf_counter() - began)
+        assert response.status == 200, response.body
+    connection.close()
+    print(f"single append: {len(took) / seconds:.0f}/s, {percentiles(took)}")
+
+
+async def throughput(
+    leaders: list[BrokerProcess], seconds: float, records: int, connections: int, usage: dict[str, float]
+) -> None:
+    """Batches from several producers, as many at a time as there are connections."""
+    took: list[float] = []
+    stop_at = time.perf_counter() + seconds
+    began = time.perf_counter()
+    tasks = [
+        produce(leader, partition, records, stop_at, took)
+        for partition, leader in enumerate(leaders)
+        for _ in range(connections)
+    ]
+    await asyncio.gather(*tasks)
+    elapsed = time.perf_counter() - began
+    rate = len(took) * records / elapsed
+    usage["records"] = len(took) * records
+    print(
+        f"throughput: {rate:,.0f} records/s, {rate * RECORD_BYTES / 1e6:.0f} MB/s in batches of {records} x "
+        f"{RECORD_BYTES} B, {len(tasks)} connections, {percentiles(took)}"
+    )
+
+
+async def produce(leader: BrokerProcess, partition: int, records: int, stop_at: float, took: list[float]) -> None:
+    """Send batches one after the other."""
+    connection = await Connection.open(leader.url)
+    producer, sequence = secrets.token_bytes(16), 0
+    values = [os.urandom(RECORD_BYTES) for _ in range(records)]
+    while time.perf_counter() < stop_at:
+        body = encode(values, producer_id=producer, base_sequence=sequence)
+        sequence += records
+        began = time.perf_counter()
+        response = await connection.request("POST", f"/v1/append?topic=t&partition={partition}", body)
+        took.append(time.perf_counter() - began)
+        assert response.status == 200, response.body
+    connection.close()
+
+
+@contextmanager
+def used(brokers: list[BrokerProcess]) -> Iterator[dict[str, float]]:
+    """Tell what the processes used meanwhile."""
+    usage: dict[str, float] = {"records": 0}
+    processes = [psutil.Process(broker.pid) for broker in brokers]
+    before = [cpu(process) for process in processes]
+    own = time.process_time()
+    yield usage
+    million = usage["records"] / 1e6
+    spent = [cpu(process) - start for process, start in zip(processes, before, strict=True)]
+    rss = max(process.memory_info().rss for process in processes) / 1e6
+    print(
+        f"CPU per million records: brokers {sum(spent) / million:.2f} s, client {(time.process_time() - own) / million:.2f} s; "
+        f"largest broker {rss:.0f} MB, client {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB"
+    )
+
+
+def cpu(process: psutil.Process) -> float:
+    """CPU seconds of a process."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def many(cluster: Cluster, seconds: float, wanted: list[str]) -> None:
+    """Three hundred partitions: what they cost when nothing happens, and how soon they work after a restart."""
+    count = 300
+    cluster.create("t", count)
+    wait_settled(cluster, count)
+    if "idle" in wanted:
+        processes = [psutil.Process(broker.pid) for broker in cluster.brokers]
+        time.sleep(2)
+        before = [cpu(process) for process in processes]
+        time.sleep(seconds)
+        shares = [(cpu(process) - start) / seconds * 100 for process, start in zip(processes, before, strict=True)]
+        print(f"{count} idle partitions: {', '.join(f'{share:.1f} %' for share in shares)} of a core per broker")
+    if "settle" in wanted:
+        for broker in cluster.brokers:
+            broker.kill()
+        began = time.monotonic()
+        for broker in cluster.brokers:
+            broker.start()
+        for broker in cluster.brokers:
+            broker.wait_alive()
+        alive = time.monotonic() - began
+        wait_settled(cluster, count)
+        print(f"restart of all: processes answer after {alive:.1f} s, all leaders after {time.monotonic() - began:.1f} s")
+
+
+def wait_settled(cluster: Cluster, count: int) -> None:
+    """Wait until each partition has a leader that knows what is committed."""
+
+    def settled() -> bool:
+        replicas = [replica for broker in cluster.brokers for replica in broker.get("/v1/replicas")["replicas"]]
+        return len({replica["partition"] for replica in replicas if replica["settled"]}) == count
+
+    wait_until("leaders of all partitions", settled, 60)
+
+
+def percentiles(took: list[float]) -> str:
+    """Half of them, and all but one of a hundred, were faster than this."""
+    cuts = statistics.quantiles(took, n=100)
+    return f"p50 {cuts[49] * 1e3:.2f} ms, p99 {cuts[98] * 1e3:.2f} ms"
+
+
+if __name__ == "__main__":
+    main()
