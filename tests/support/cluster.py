@@ -56,10 +56,14 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start the process, without waiting for anything."""
-        command = [sys.executable, "-m", "flotilla_broker", "--data", str(self.data), *self._flags]
-        command += ["--port", str(self.port), "--peer-port", str(self.peer_port)]
+        command = [sys.executable, "-m", "flotilla_broker", "--data", str(self.data)]
+        command += ["--port", str(self.port), "--peer-port", str(self.peer_port), *self._flags]
         with (self.folder / "stderr.txt").open("ab") as stderr:
             self._process = subprocess.Popen(command, stderr=stderr, env=self._environment)
+
+    def set_environment(self, environment: Mapping[str, str]) -> None:
+        """Change variables for the next start."""
+        self._environment.update(environment)
 
     def wait_alive(self) -> None:
         """Wait until it answers, and learn its id."""

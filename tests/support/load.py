@@ -31,6 +31,7 @@ class Producer:
     urls: Sequence[str]
     rng: random.Random
     records: int = 5
+    padding: int = 0  # bytes that make each record larger
     pause_s: float = 0.0
     patience_s: float = 20.0  # after this, an outcome stays unknown
     sends: list[Send] = field(default_factory=list)
@@ -54,7 +55,7 @@ class Producer:
     async def _send(self) -> None:
         names = [Name(self.name, self._sent + at) for at in range(self.records)]
         self._sent += len(names)
-        values = [f"{name.producer} {name.number} ".encode() for name in names]
+        values = [f"{name.producer} {name.number} ".encode() + bytes(self.padding) for name in names]
         batch = encode(values, producer_id=self._id, producer_epoch=self._epoch, base_sequence=self._sequence)
         began = time.monotonic()
         outcome, offset = await self._deliver(batch)
@@ -135,10 +136,17 @@ class Consumer:
                     connection.request("GET", f"{target}&wait_ms=200&replica={self.replica}"), _TIMEOUT_S
                 )
                 if response.status != 200:
+                    self._skip(response)
                     return
                 self._take(response.body)
         finally:
             connection.close()
+
+    def _skip(self, response: Response) -> None:
+        """Go on behind what retention has removed."""
+        details = response.json().get("details")
+        first = details.get("first_offset") if isinstance(details, dict) else None
+        self.offset = max(self.offset, first or 0)
 
     def _take(self, body: bytes) -> None:
         for data in split(body):

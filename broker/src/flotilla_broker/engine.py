@@ -122,10 +122,14 @@ class Engine:
             self._start(meta, number, now)
 
     def open(self, meta: ReplicaMeta, now: float) -> Partition:
-        """Start a replica that is new here, or return the one that is there."""
+        """Start a replica that is new here, or return the one that is there, with what is new in its note."""
         key = meta.key.to_bytes()
-        if key not in self.partitions:
+        partition = self.partitions.get(key)
+        if partition is None:
             self._start(meta, self.log.create_group(meta.to_bytes()), now)
+        elif partition.meta != meta:
+            self.log.set_meta(partition.log.number, meta.to_bytes())
+            partition.meta = meta
         return self.partitions[key]
 
     def _start(self, meta: ReplicaMeta, number: int, now: float) -> None:

@@ -3,8 +3,10 @@
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
 
 from flotilla_broker.api.errors import Refusal
 from flotilla_broker.api.metrics import Metrics
@@ -74,6 +76,8 @@ def make_control(broker: Broker, metrics: Metrics) -> FastAPI:
         description="Keeps replicas of partitions. Append and fetch batches; orders come from the writer.",
     )
     app.add_exception_handler(Refusal, _on_refusal)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http_error)
     _add_health(app, broker, metrics)
     _add_replicas(app, broker)
     _add_orders(app, broker)
@@ -85,6 +89,19 @@ async def _on_refusal(_: Request, error: Exception) -> JSONResponse:
         raise error
     headers = {} if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
     return JSONResponse(error.to_dict(), error.status, headers)
+
+
+async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
+    """Say in one sentence what FastAPI found wrong."""
+    problems = error.errors() if isinstance(error, RequestValidationError) else ()
+    text = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
+    return await _on_refusal(request, Refusal("bad_request", text or "the request is invalid"))
+
+
+async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
+    status = error.status_code if isinstance(error, HTTPException) else 400
+    code = {404: "not_found", 405: "method_not_allowed"}.get(status, "bad_request")
+    return await _on_refusal(request, Refusal(code, f"{request.method} {request.url.path[:200]}: {code}"))
 
 
 def _add_health(app: FastAPI, broker: Broker, metrics: Metrics) -> None:

@@ -105,6 +105,8 @@ class RaftGroup:
             now=now,
             emit=lambda peer, message: port.send(peer, message, held=True),
         )
+        if not self.peers:
+            self._core.election_at = now  # there is nobody to wait for
         self._handlers: dict[type, Callable[[float, str, Any], None]] = {
             Append: self._on_append,
             Reply: self._on_reply,
@@ -290,13 +292,22 @@ class RaftGroup:
         entries = message.entries[verdict.skip :]
         self._machine.check(entries, self.log.offset_behind(verdict.prev_index))
         try:
-            self.log.log.admit(sum(len(entry.payload) for entry in entries))
+            self._admit(entries, self.log.offset_behind(verdict.prev_index))
         except DiskFull as error:
             logger.warning("group %d takes no entries from %s: %s", self.log.number, leader, error)
             self._follow(now, leader, message.term, 0)
             return False
         self._core.append(now, leader, message.term, (verdict.prev_index, verdict.prev_term), entries)
         return True
+
+    def _admit(self, entries: Sequence[Entry], next_offset: int) -> None:
+        """Ask for room for records. Entries without any may use the reserve: a trim is how room is made."""
+        size = 0
+        for entry in entries:
+            size += len(entry.payload) if entry.next_offset > next_offset else 0
+            next_offset = entry.next_offset
+        if size:
+            self.log.log.admit(size)
 
     def _on_quiet(self, now: float, leader: str, message: Quiet) -> None:
         """Stop waiting for heartbeats, if this log is the same as the leader's."""

@@ -1,0 +1,331 @@
+"""The broker's API as a client meets it, on a real process: a group of one."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from flotilla.records import BATCH_BYTES_MAX, decode, encode, split
+from support.cluster import BrokerProcess, Cluster, wait_until
+
+TOPIC_ID = "1" * 32
+REPLICA = f"/v1/replicas/{TOPIC_ID}/0/1"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    flags = ("--in-flight-bytes-max", "40MiB", "--connections-max", "50", "--fetch-bytes-max", "1MiB")
+    with Cluster(tmp_path_factory.mktemp("api"), 1, flags) as made:
+        made.create("t", 2)
+        made.leader(0)
+        made.leader(1)
+        yield made
+
+
+@pytest.fixture
+def broker(cluster: Cluster) -> BrokerProcess:
+    return cluster.brokers[0]
+
+
+def append(broker: BrokerProcess, values: list[bytes], partition: int = 0, **identity: Any) -> httpx.Response:  # noqa: ANN401
+    body = bytes(encode(values, **identity))
+    return broker.request("POST", f"/v1/append?topic=t&partition={partition}", content=body)
+
+
+def fetch(broker: BrokerProcess, query: str) -> httpx.Response:
+    return broker.request("GET", f"/v1/fetch?topic=t&partition=0&{query}")
+
+
+def values_of(response: httpx.Response) -> list[bytes]:
+    return [value for batch in split(response.content) for value in decode(batch).values]
+
+
+def test_what_was_appended_is_fetched_as_it_was(broker: BrokerProcess) -> None:
+    before = broker.get(REPLICA)["next_offset"]
+    answer = append(broker, [b"one", b"two"]).json()
+    assert answer["status"] == "ok"
+    assert answer["base_offset"] == before
+    assert abs(answer["append_time_ms"] - time.time() * 1000) < 60_000
+    found = fetch(broker, f"offset={before}")
+    assert values_of(found) == [b"one", b"two"]
+    assert found.headers["content-type"] == "application/vnd.flotilla.batch"
+    assert found.headers["flotilla-next-offset"] == str(before + 2)
+
+
+def test_several_batches_for_several_partitions_go_in_one_request(broker: BrokerProcess) -> None:
+    """Each has its own result: one that is refused does not hold up the others."""
+    batch = bytes(encode([b"x"]))
+    appends = [("t", 0, batch), ("t", 1, batch), ("nowhere", 0, batch), ("t", 0, b"rubbish")]
+    response = broker.request(
+        "POST",
+        "/v1/append",
+        content=msgspec.msgpack.encode(appends),
+        headers={"content-type": "application/vnd.flotilla.appends"},
+    )
+    results = response.json()["results"]
+    assert [result["status"] for result in results] == ["ok", "ok", "failed", "failed"]
+    assert [result.get("error", {}).get("code") for result in results[2:]] == ["unknown_partition", "bad_batch"]
+
+
+def test_a_retry_is_answered_with_the_old_offset(broker: BrokerProcess) -> None:
+    """Guarantee 3: retries do not duplicate."""
+    first, again = (append(broker, [b"once"], producer_id=b"retrying-produce").json() for _ in range(2))
+    assert again["base_offset"] == first["base_offset"]
+    assert broker.get(REPLICA)["next_offset"] == first["base_offset"] + 1
+
+
+@pytest.mark.parametrize(("sequence", "code"), [(5, "sequence_gap"), (0, "sequence_reused"), (1, "sequence_overlap")])
+def test_a_sequence_that_does_not_follow_is_refused(broker: BrokerProcess, sequence: int, code: str) -> None:
+    producer = f"{code:<16}".encode()[:16]
+    assert append(broker, [b"a", b"b"], producer_id=producer).status_code == 200
+    answer = append(broker, [b"other"], producer_id=producer, base_sequence=sequence)
+    assert (answer.status_code, answer.json()["code"]) == (409, code)
+
+
+def test_an_unknown_producer_that_starts_above_zero_is_refused(broker: BrokerProcess) -> None:
+    answer = append(broker, [b"a"], producer_id=b"never seen befor", base_sequence=3)
+    assert (answer.status_code, answer.json()["code"]) == (409, "unknown_producer")
+
+
+def test_fetch_takes_an_offset_a_time_or_a_word(broker: BrokerProcess) -> None:
+    early_ms = append(broker, [b"early"]).json()["append_time_ms"]
+    wait_until("the clock", lambda: int(time.time() * 1000) > early_ms)
+    marked = append(broker, [b"marked"]).json()
+    append(broker, [b"late"])
+    assert values_of(fetch(broker, f"timestamp_ms={marked['append_time_ms']}"))[:2] == [b"marked", b"late"]
+    assert values_of(fetch(broker, f"offset={marked['base_offset']}"))[:2] == [b"marked", b"late"]
+    assert values_of(fetch(broker, "offset=latest")) == []
+    assert len(values_of(fetch(broker, "offset=earliest"))) > 0
+    assert values_of(fetch(broker, f"timestamp_ms={1 << 60}")) == []
+
+
+def test_fetch_returns_whole_batches_up_to_a_size_but_at_least_one(broker: BrokerProcess) -> None:
+    start = append(broker, [bytes(1000)] * 3).json()["base_offset"]
+    append(broker, [bytes(1000)] * 3)
+    assert len(values_of(fetch(broker, f"offset={start}&max_bytes=1"))) == 3
+    assert len(values_of(fetch(broker, f"offset={start}&max_bytes=100000"))) == 6
+    assert len(values_of(fetch(broker, f"offset={start + 4}&max_bytes=100000"))) == 3
+
+
+def test_a_fetch_waits_for_records_that_are_yet_to_come(broker: BrokerProcess) -> None:
+    offset = broker.get(REPLICA)["next_offset"]
+    found: list[list[bytes]] = []
+    with httpx.Client(base_url=broker.url, timeout=20) as client:
+        target = f"/v1/fetch?topic=t&partition=0&offset={offset}&wait_ms=15000"
+        waiting = threading.Thread(target=lambda: found.append(values_of(client.get(target))))
+        waiting.start()
+        wait_until("the fetch to be there", lambda: b"flotilla_fetches" in broker.request("GET", "/metrics").content)
+        append(broker, [b"awaited"])
+        waiting.join()
+    assert found == [[b"awaited"]]
+
+
+def test_a_fetch_that_waits_in_vain_is_answered_with_nothing(broker: BrokerProcess) -> None:
+    answer = fetch(broker, "offset=latest&wait_ms=50")
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("offset=99999999", "offset_out_of_range"),
+        ("offset=-1", "bad_request"),
+        ("offset=x", "bad_request"),
+        ("", "bad_request"),
+        ("offset=0&max_bytes=a", "bad_request"),
+        ("offset=0&wait_ms=%00", "bad_request"),
+        ("offset=0&" + "&".join(f"a{n}=1" for n in range(30)), "bad_request"),
+        ("offset=" + "1" * 5000, "bad_request"),
+    ],
+)
+def test_a_bad_fetch_is_refused_with_a_reason(broker: BrokerProcess, query: str, code: str) -> None:
+    answer = fetch(broker, query)
+    assert (answer.status_code, answer.json()["code"]) == (400, code)
+    assert answer.json()["message"]
+
+
+def test_trimmed_records_are_gone_and_the_first_that_is_there_is_named(tmp_path: Path) -> None:
+    with Cluster(tmp_path, 1) as cluster:
+        (broker,) = cluster.brokers
+        cluster.create("t", retention_ms=1)
+        cluster.leader()
+        append(broker, [b"a", b"b"])
+        append(broker, [b"c"])
+        wait_until("retention", lambda: broker.get(REPLICA)["first_offset"] > 0)
+        answer = fetch(broker, "offset=0")
+        assert (answer.status_code, answer.json()["code"]) == (400, "offset_out_of_range")
+        assert answer.json()["details"]["first_offset"] == broker.get(REPLICA)["first_offset"]
+
+
+@pytest.mark.parametrize("body", [b"", b"x", bytes(encode([b"a"]))[:-1], bytes(encode([b"a"])) * 2])
+def test_a_body_that_is_not_one_batch_is_refused(broker: BrokerProcess, body: bytes) -> None:
+    answer = broker.request("POST", "/v1/append?topic=t&partition=0", content=body)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_batch")
+
+
+def test_a_batch_with_a_flipped_bit_is_refused(broker: BrokerProcess) -> None:
+    body = encode([b"payload"])
+    body[-5] ^= 1
+    answer = broker.request("POST", "/v1/append?topic=t&partition=0", content=bytes(body))
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_batch")
+
+
+@pytest.mark.parametrize("query", ["topic=x&partition=0", "topic=t&partition=7", "partition=0"])
+def test_an_unknown_partition_is_not_found(broker: BrokerProcess, query: str) -> None:
+    answer = broker.request("POST", f"/v1/append?{query}", content=bytes(encode([b"a"])))
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_partition")
+
+
+def test_the_largest_batch_is_taken_and_a_larger_body_is_refused(broker: BrokerProcess) -> None:
+    large = encode([bytes(BATCH_BYTES_MAX - 4096)])
+    assert broker.request("POST", "/v1/append?topic=t&partition=0", content=bytes(large)).status_code == 200
+    answer = broker.request("POST", "/v1/append?topic=t&partition=0", content=bytes(33 << 20))
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+def test_a_body_without_a_length_is_counted_as_it_comes(broker: BrokerProcess) -> None:
+    def endless() -> Iterator[bytes]:
+        for _ in range(40):
+            yield bytes(1 << 20)
+
+    try:
+        answer = broker.request("POST", "/v1/append?topic=t&partition=0", content=endless())
+    except httpx.TransportError:
+        return  # the broker hung up while we were still sending, which is as good
+    assert answer.status_code == 413
+
+
+def test_wrong_methods_and_paths_are_refused(broker: BrokerProcess) -> None:
+    assert broker.request("GET", "/v1/append?topic=t&partition=0").status_code == 405
+    assert broker.request("POST", "/v1/fetch?topic=t&partition=0&offset=0").status_code == 405
+    assert broker.request("GET", "/v2/anything").json()["code"] == "not_found"
+
+
+def test_more_bytes_under_way_than_allowed_are_refused_for_now(broker: BrokerProcess) -> None:
+    """A body that is announced and does not come holds its share; what is too much is told to come again."""
+    with httpx.Client(base_url=broker.url, timeout=20) as slow:
+        release = threading.Event()
+
+        def body() -> Iterator[bytes]:
+            yield bytes(10)
+            release.wait(15)
+            yield bytes((32 << 20) - 10)
+
+        headers = {"content-length": str(32 << 20)}
+        target = "/v1/append?topic=t&partition=0"
+        sender = threading.Thread(target=lambda: slow.post(target, content=body(), headers=headers))
+        sender.start()
+        large = bytes(encode([bytes(BATCH_BYTES_MAX - 4096)]))
+
+        def refused() -> httpx.Response | None:
+            answer = broker.request("POST", target, content=large + large)
+            return answer if answer.status_code == 429 else None
+
+        answer = wait_until("a refusal", refused)
+        release.set()
+        sender.join()
+    assert answer is not None
+    assert answer.json()["code"] == "busy"
+    assert answer.headers["retry-after"] == "1"
+
+
+# -- orders -------------------------------------------------------------------------------------------------------
+
+
+def test_orders_of_a_writer_that_was_replaced_are_refused(tmp_path: Path) -> None:
+    """Guarantee 6. The highest epoch that was seen survives a restart."""
+    with Cluster(tmp_path, 1) as cluster:
+        (broker,) = cluster.brokers
+        cluster.writer_epoch = 7
+        cluster.introduce()
+        broker.kill()
+        broker.start()
+        broker.wait_alive()
+        order = {"writer_epoch": 6, "topic": "t", "members": [broker.id]}
+        answer = broker.request("PUT", REPLICA, json=order)
+        assert (answer.status_code, answer.json()["code"]) == (409, "stale_writer")
+        assert broker.get("/v1/replicas")["replicas"] == []
+        assert broker.put(REPLICA, {**order, "writer_epoch": 7})["topic"] == "t"
+
+
+def test_an_order_can_be_given_twice(cluster: Cluster, broker: BrokerProcess) -> None:
+    before = broker.get(REPLICA)
+    cluster.create("t", 2)
+    assert broker.get(REPLICA)["next_offset"] == before["next_offset"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"members": ["0" * 32]},
+        {"members": []},
+        {"members": ["x"]},
+        {"topic": "../etc"},
+        {"topic": ""},
+        {"writer_epoch": -1},
+        {"unheard": 1},
+        {"retention_ms": "long"},
+    ],
+)
+def test_a_bad_order_changes_nothing(broker: BrokerProcess, change: dict[str, object]) -> None:
+    order = {"writer_epoch": 1, "topic": "t2", "members": [broker.id], **change}
+    answer = broker.request("PUT", f"/v1/replicas/{'2' * 32}/0/1", json=order)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+    assert broker.request("GET", f"/v1/replicas/{'2' * 32}/0/1").status_code == 404
+
+
+def test_a_replica_with_other_members_is_a_conflict(broker: BrokerProcess) -> None:
+    order = {"writer_epoch": 1, "topic": "t", "members": [broker.id, "0" * 32]}
+    assert broker.request("PUT", REPLICA, json=order).json()["code"] == "conflict"
+
+
+def test_a_removed_replica_is_gone_for_good(broker: BrokerProcess) -> None:
+    path = f"/v1/replicas/{'3' * 32}/0/1"
+    broker.put(path, {"writer_epoch": 1, "topic": "gone", "members": [broker.id]})
+    assert broker.request("DELETE", f"{path}?writer_epoch=1").status_code == 200
+    assert broker.request("GET", path).status_code == 404
+    assert broker.request("DELETE", f"{path}?writer_epoch=1").json()["code"] == "not_found"
+
+
+def test_a_sealed_partition_takes_no_records(broker: BrokerProcess) -> None:
+    path = f"/v1/replicas/{'4' * 32}/0/1"
+    broker.put(path, {"writer_epoch": 1, "topic": "sealed", "members": [broker.id]})
+    wait_until("a leader", lambda: broker.get(path)["settled"])
+    broker.post(f"{path}/seal", {"writer_epoch": 1})
+    wait_until("the seal", lambda: broker.get(path)["sealed_index"])
+    answer = broker.request("POST", "/v1/append?topic=sealed&partition=0", content=bytes(encode([b"late"])))
+    assert (answer.status_code, answer.json()["code"]) == (409, "sealed")
+
+
+# -- health and docs ----------------------------------------------------------------------------------------------
+
+
+def test_health_readiness_and_figures(broker: BrokerProcess) -> None:
+    append(broker, [b"counted"])
+    assert broker.get("/healthz") == {"status": "alive"}
+    assert broker.get("/readyz") == {"status": "ready", "reasons": []}
+    text = broker.request("GET", "/metrics").text
+    for name in (
+        'flotilla_appends_total{outcome="ok"}',
+        "flotilla_append_bytes_total",
+        "flotilla_append_seconds_bucket",
+        "flotilla_flush_seconds_bucket",
+        'flotilla_groups{role="leader"}',
+        "flotilla_log_bytes",
+        "flotilla_disk_free_segments",
+    ):
+        assert name in text
+
+
+def test_the_docs_tell_of_every_path(broker: BrokerProcess) -> None:
+    schema = broker.get("/openapi.json")
+    assert {"/v1/append", "/v1/fetch", "/healthz", "/readyz", "/metrics", "/v1/brokers"} <= set(schema["paths"])
+    assert "requestBody" in schema["paths"]["/v1/append"]["post"]
+    assert broker.request("GET", "/docs").status_code == 200
+    json.dumps(schema)
