@@ -37,9 +37,9 @@ $(UV):
 	@$(UV) pip install --quiet --python .venv --no-deps --no-build-isolation $(MEMBERS:%=--editable %)
 	@touch $@
 
-run: setup ## set up everything; there is no server to start yet
-	@echo "Everything is set up. There is no server to start yet: brokers, managers and the HTTP API are still to come."
-	@echo "What there is: record batches and the log on disk. README.md has an example; 'make test' runs the tests."
+run: setup ## set up everything; the whole system is still to come
+	@echo "Everything is set up. The whole system is still to come: managers and the HTTP API for people are missing."
+	@echo "What there is: brokers. docs/broker.md shows how to start one and talk to it; 'make test' runs the tests."
 
 test: setup ## run the tests: lint, unit, sim, system; ends with a table of what ran
 	@$(BIN)/python tools/run_tests.py
@@ -59,9 +59,10 @@ lock: $(UV) ## resolve the dependencies anew into requirements.lock
 	@$(UV) lock --quiet --upgrade
 	@$(UV) export --quiet --all-packages --no-emit-workspace --no-header --output-file requirements.lock
 
-bench: setup ## measure records and the log on this machine (a few minutes)
+bench: setup ## measure records, the log and brokers on this machine (a few minutes)
 	@$(BIN)/python benchmarks/records.py
 	@$(BIN)/python benchmarks/log.py
+	@$(BIN)/python benchmarks/broker.py
 
 clean: ## remove what setup installed into this folder
 	@rm -rf .venv .tools

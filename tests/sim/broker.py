@@ -52,6 +52,7 @@ class SimBroker:
         self.up = False
         self.paused = False
         self.sync_s = 0.001
+        self.is_changed = True  # something happened to it that was not looked at yet
         self.engine: Engine
         self.log: Log
         self.on_send: Callable[[str, str, bytes, Message], None] = lambda *_: None
@@ -79,6 +80,7 @@ class SimBroker:
     def start(self) -> None:
         """Start the process on what the disk has."""
         self.lives += 1
+        self.is_changed = True
         self.up, self.paused, self._flushing, self._waiting = True, False, False, []
         self._woken_at = None
         self.log = open_log(self.disk, LOG, random_u32=partial(self._rng.getrandbits, 32))
@@ -127,6 +129,7 @@ class SimBroker:
         """Let the process hear of something, when it runs."""
         if not self.up:
             return
+        self.is_changed = True
         if self.paused:
             self._waiting.append(self._guard(partial(self.happen, event)))
             return
@@ -135,6 +138,7 @@ class SimBroker:
             self._settle()
         except Crash:
             self.stop(survive=0.6)
+        self.is_changed = True
 
     # -- what a shell does --------------------------------------------------------------------------------
 

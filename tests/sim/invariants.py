@@ -48,8 +48,11 @@ class Invariants:
     def check(self, brokers: list[SimBroker]) -> None:
         """Check everything that can be seen from outside."""
         for broker in brokers:
+            if not broker.is_changed:
+                continue
+            broker.is_changed = False
             for partition in broker.partitions:
-                key = partition.meta.key.to_bytes()
+                key = partition.key
                 self._check_leader(broker.name, key, partition)
                 self._check_term(broker.name, key, partition)
                 self._check_commits(broker, key, partition)

@@ -80,6 +80,8 @@ class World:
 
     def _acknowledged(self, meta: ReplicaMeta, batch: Batch) -> None:
         if batch.offset is not None:
+            for broker in self.brokers.values():
+                broker.is_changed = True  # one of them is in the middle of it
             self.invariants.check(list(self.brokers.values()))
             self.invariants.check_acknowledged(meta, batch.offset, batch.names)
 
@@ -236,13 +238,15 @@ class World:
         if not self.clock.step():
             raise Violation("nothing happens any more")
         for broker in self.brokers.values():
-            if not broker.up and self.network_knows(broker):
-                self._stop(broker, 0.6)
+            if not broker.up and broker.is_changed:
+                self._bury(broker)
         self.invariants.check(list(self.brokers.values()))
 
-    def network_knows(self, broker: SimBroker) -> bool:
-        """Tell whether a broker that is down still has connections: its disk ended it."""
-        return any(self.network.is_connected(broker.name, other) for other in self.brokers if other != broker.name)
+    def _bury(self, broker: SimBroker) -> None:
+        """Its own disk ended a broker: the others notice, and somebody starts it again."""
+        broker.is_changed = False
+        if any(self.network.is_connected(broker.name, other) for other in self.brokers if other != broker.name):
+            self._stop(broker, 0.6)
 
     def _heal(self) -> None:
         self.faults_allowed = False

@@ -110,7 +110,7 @@ class Broker:
                 partition.raft.hand_over(self._loop.time())
             except NotLeader:
                 continue
-            self.engine.touch(partition.meta.key.to_bytes())
+            self.engine.touch(partition.key)
         self.wake()
         while pending := [p for p in self.engine.partitions.values() if _hands_over(p)]:
             left = deadline - self._loop.time()
@@ -242,7 +242,7 @@ class Broker:
     def hand_over(self, partition: Partition, target: str | None) -> None:
         """Make another member leader; raises NotLeader."""
         partition.raft.hand_over(self._loop.time(), target)
-        self.engine.touch(partition.meta.key.to_bytes())
+        self.engine.touch(partition.key)
         self.wake()
 
     def leave(self, partition: Partition) -> None:

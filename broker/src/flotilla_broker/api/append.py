@@ -127,7 +127,7 @@ class AppendEndpoint:
         except NotLeader:
             timer.cancel()
             raise self._lookup.not_leader(partition) from None
-        self._broker.engine.touch(partition.meta.key.to_bytes())
+        self._broker.engine.touch(partition.key)
         self._broker.wake()
         return future
 

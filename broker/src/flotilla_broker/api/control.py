@@ -192,7 +192,7 @@ def _add_orders(app: FastAPI, broker: Broker) -> None:
         found = _find(broker, topic_id, partition, epoch)
         if not found.is_sealed:
             _lead(lambda: found.instruct(Seal()))
-            broker.engine.touch(found.meta.key.to_bytes())
+            broker.engine.touch(found.key)
             broker.wake()
         return describe(found)
 

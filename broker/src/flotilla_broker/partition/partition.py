@@ -87,6 +87,7 @@ class Partition:
         now: float,
     ) -> None:
         self.meta = meta
+        self.key = meta.key.to_bytes()
         self.log = GroupLog(log, number, self)
         self._config = config
         self._clock_ms = clock_ms

@@ -41,6 +41,9 @@ class Role(IntEnum):
     LEADER = 2
 
 
+_ROLES = tuple(Role)  # by number; asked many times per message
+
+
 class CoreLog(Protocol):
     """The log as the core sees it."""
 
@@ -120,7 +123,7 @@ class Core:
     @property
     def role(self) -> Role:
         """What this member is now."""
-        return Role(self._sync._SyncObj__raftState)
+        return _ROLES[self._sync._SyncObj__raftState]
 
     @property
     def term(self) -> int:
