@@ -59,6 +59,7 @@ from flotilla_broker.raft.port import Machine, Port
 logger = logging.getLogger(__name__)
 
 _HURRY = 0.1  # of the shortest election time: how soon followers act on a lost connection to the leader
+_START = 0.3  # ... and how soon after a start, when nobody leads
 
 
 class RaftGroup:
@@ -184,7 +185,7 @@ class RaftGroup:
             self._leadership.connect(peer)
             self._run_leadership(now)
         elif self._core.leader is None:
-            self._hurry(now, self._config.election_s_min)
+            self._hurry(now, _START * self._config.election_s_min)
 
     def disconnect(self, now: float, peer: str) -> None:
         """The connection to a member broke. If it was the leader, followers do not wait for the full time."""
