@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from flotilla.records import NO_PRODUCER, check, encode
+from flotilla_broker.log import DiskFull
 from flotilla_broker.partition import outcomes
 from flotilla_broker.partition.meta import ReplicaMeta
 from flotilla_broker.raft import RaftError
@@ -97,12 +98,15 @@ class Producer:
             if partition is None:
                 done(outcomes.Failed("not_leader", "there is no replica here"))
                 return
+            broker.log.admit(len(batch.data) + 1)
             partition.submit(check(batch.data), batch.data, done)
             if self.producer_id != NO_PRODUCER and self.rng.random() < 0.1:
                 partition.submit(check(batch.data), batch.data, done)  # a retry before the first was answered
             broker.engine.touch(self.meta.key.to_bytes())
         except RaftError as error:
             done(outcomes.Failed("not_leader", str(error)))
+        except DiskFull as error:
+            done(outcomes.Failed("closed", str(error)))
 
     def _end(self, batch: Batch, attempt: int, outcome: outcomes.Outcome) -> None:
         """An attempt ended. One that times out may still end otherwise; that is not heard any more."""

@@ -19,6 +19,7 @@ from sim.network import Network, Weather
 from support.history import Name, Replica, violations
 
 _HEAL_S = 120.0
+_ROOMY = 1 << 40  # of a disk that is as good as empty
 _SILENCE_S = 1.5  # a connection on which nothing is heard for so long is closed
 _HEAL_STEPS_MAX = 200_000
 
@@ -117,6 +118,7 @@ class World:
             (4, self._pause),
             (4, self._change_weather),
             (3, self._slow_disk),
+            (3, self._fill_disk),
             (5, self._trim),
             (2, self._expire),
             (3, self._hand_over),
@@ -196,6 +198,18 @@ class World:
     def _slow_disk(self) -> None:
         self._some_broker().sync_s = self.rng.choice((0.0002, 0.001, 0.05, 1.0))
 
+    def _fill_disk(self) -> None:
+        """Leave almost no room, for a while."""
+        broker = self._some_broker()
+        if broker.up and broker.disk.capacity_bytes == _ROOMY:
+            used = _ROOMY - broker.disk.free_bytes()
+            broker.disk.capacity_bytes = used + self.rng.choice((0, 20_000, 60_000))
+            self.clock.after(self.rng.choice((1.0, 5.0)), partial(self._free_disk, broker))
+
+    @staticmethod
+    def _free_disk(broker: SimBroker) -> None:
+        broker.disk.capacity_bytes = _ROOMY
+
     def _lead(self, act: Callable[[Partition], object]) -> None:
         """Let a leader do something, if there is one."""
         meta = self.rng.choice(self.metas)
@@ -253,6 +267,7 @@ class World:
         self.network.weather = Weather()
         for broker in self.brokers.values():
             broker.disk.crash_in = None
+            self._free_disk(broker)
             broker.sync_s = 0.001
         until = self.clock.now + _HEAL_S
         last = self.steps + _HEAL_STEPS_MAX

@@ -158,6 +158,13 @@ def test_a_replica_with_a_damaged_entry_is_taken_out_of_service(tmp_path: Path) 
         assert "rebuilt" in broken["reason"]
         answer = victim.request("GET", "/v1/fetch?topic=t&partition=0&offset=0&replica=any")
         assert (answer.status_code, answer.json()["code"]) == (503, "broken")
+        order = {"writer_epoch": 1, "topic": "t", "members": [broker.id for broker in cluster.brokers]}
+        path = f"/v1/replicas/{'1' * 32}/0/1"
+        for remove in (False, True):  # an empty replica would vote in terms in which this broker has voted
+            if remove:
+                assert victim.request("DELETE", f"{path}?writer_epoch=1").status_code == 200
+            again = victim.request("PUT", path, json=order)
+            assert (again.status_code, again.json()["code"]) == (503, "broken")
         assert load.violations() == []
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from flotilla_broker.log import Durable, Entry, Log, LogError
 from flotilla_broker.partition.config import PartitionConfig
+from flotilla_broker.partition.errors import PartitionError
 from flotilla_broker.partition.meta import GroupKey, ReplicaMeta
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.raft import Message, RaftConfig, RaftError
@@ -25,6 +26,10 @@ from flotilla_broker.raft.copying import UNFINISHED
 from flotilla_broker.raft.port import ReadDone
 
 logger = logging.getLogger(__name__)
+
+
+class ReplicaBroken(Exception):
+    """The replica was taken out of service. It has to be replaced by one on another broker, in a new epoch."""
 
 
 class Network(Protocol):
@@ -122,11 +127,18 @@ class Engine:
             self._start(meta, number, now)
 
     def open(self, meta: ReplicaMeta, now: float) -> Partition:
-        """Start a replica that is new here, or return the one that is there, with what is new in its note."""
+        """Start a replica that is new here, or return the one that is there, with what is new in its note.
+
+        One that is out of service stays so: an empty one in its place would vote in terms in which it has voted.
+        """
         key = meta.key.to_bytes()
         partition = self.partitions.get(key)
+        if key in self.broken:
+            raise ReplicaBroken(f"the replica on this broker is out of service: {self.broken[key][1]}")
         if partition is None:
             self._start(meta, self.log.create_group(meta.to_bytes()), now)
+            if key in self.broken:
+                raise ReplicaBroken(f"the replica cannot be started: {self.broken[key][1]}")
         elif partition.meta != meta:
             self.log.set_meta(partition.log.number, meta.to_bytes())
             partition.meta = meta
@@ -147,7 +159,7 @@ class Engine:
                 chance=self._chance,
                 now=now,
             )
-        except (LogError, RaftError) as error:
+        except (LogError, RaftError, PartitionError) as error:
             logger.error("replica %s cannot run: %s", meta.key, error)  # noqa: TRY400 - it is not a surprise
             self.broken[key] = (meta, str(error))
             return
@@ -180,8 +192,14 @@ class Engine:
             self._by_number[number], self._numbers[key] = key, number
 
     def drop(self, key: GroupKey, reason: str) -> None:
-        """Remove a replica and its records."""
-        partition = self.partitions.pop(key.to_bytes())
+        """Remove a replica and its records, also one that is out of service."""
+        data = key.to_bytes()
+        if data in self.broken:
+            meta, _ = self.broken.pop(data)
+            for number in [n for n, group in self.log.groups.items() if group.meta == meta.to_bytes()]:
+                self.log.drop_group(number)
+            return
+        partition = self.partitions.pop(data)
         self._name(partition.meta)
         partition.close(reason)
         self.log.drop_group(partition.log.number)
@@ -220,12 +238,15 @@ class Engine:
         except RaftError as error:
             self.refused += 1
             logger.warning("%s: a message from %s was refused: %s", _show(key), peer, error)
-        except LogError as error:
-            self._break(key, partition, str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it was, this replica must not go on half way
+            self._break(key, partition, error)
         self.touch(key)
 
-    def _break(self, key: bytes, partition: Partition, reason: str) -> None:
-        logger.error("replica %s stops: %s", _show(key), reason)
+    def _break(self, key: bytes, partition: Partition, error: Exception) -> None:
+        """Take a replica out of service: after an error half way, what it would promise could not be trusted."""
+        expected = isinstance(error, LogError)
+        logger.error("replica %s stops: %s", _show(key), error, exc_info=None if expected else error)
+        reason = str(error) if expected else f"{type(error).__name__}: {error}"
         del self.partitions[key]
         self._name(partition.meta)
         self.broken[key] = (partition.meta, reason)
@@ -279,8 +300,8 @@ class Engine:
                 if partition.wants_turn:
                     partition.propose()
                 more = partition.raft.run(now)
-            except LogError as error:
-                self._break(key, partition, str(error))
+            except Exception as error:  # noqa: BLE001 - as above
+                self._break(key, partition, error)
                 continue
             self._note_number(key, partition.log.number)
             if more or partition.wants_turn:

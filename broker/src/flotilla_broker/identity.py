@@ -47,6 +47,7 @@ class BrokerMeta(msgspec.Struct, frozen=True, tag="broker"):
     writer_epoch: int = 0  # the highest that was seen; orders of a lower one are refused
     brokers: dict[BrokerId, BrokerAddress] = {}
     seen: dict[BrokerId, int] = {}  # how often other brokers had been started when they were last seen
+    closed: tuple[bytes, ...] = ()  # keys of groups in which this broker must never be a member again
     version: int = 1
 
 
@@ -109,6 +110,15 @@ class Identity:
         if starts > self.starts_of(peer):
             self._change(msgspec.structs.replace(self._meta, seen={**self._meta.seen, peer: starts}))
         return starts < self.starts_of(peer)
+
+    def is_closed(self, key: bytes) -> bool:
+        """Tell whether this broker must not be a member of a group: it was one, and its data was damaged."""
+        return key in self._meta.closed
+
+    def close(self, key: bytes) -> None:
+        """Never be a member of a group again: what was promised in it is lost."""
+        if not self.is_closed(key):
+            self._change(msgspec.structs.replace(self._meta, closed=(*self._meta.closed, key)))
 
     def give_up(self, reason: str) -> None:
         """Never be this broker again: the next start puts the store aside and takes a new id."""

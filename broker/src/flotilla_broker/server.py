@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from math import inf
 
-from flotilla_broker.engine import Engine
+from flotilla_broker.engine import Engine, ReplicaBroken
 from flotilla_broker.identity import BrokerAddress, Identity, open_home
 from flotilla_broker.links import Greeting, Links, unpack
 from flotilla_broker.log import Durable, Entry, Log, LogDriver, LogError
@@ -253,14 +253,18 @@ class Broker:
             logger.info("%s: leadership stays here: %s", partition.meta.key, error)
 
     def open_replica(self, meta: ReplicaMeta) -> Partition:
-        """Start a replica, or return the one that is there; its retention may have changed."""
+        """Start a replica, or return the one that is there; its retention may have changed. Raises ReplicaBroken."""
+        if self.identity.is_closed(meta.key.to_bytes()):
+            raise ReplicaBroken(f"the data of {meta.key} was damaged here and removed; it needs a new epoch")
         partition = self.engine.open(meta, self._loop.time())
         self.wake()
         return partition
 
     def drop_replica(self, key: GroupKey) -> bool:
         """Remove a replica and its records; return whether there was one."""
-        if key.to_bytes() not in self.engine.partitions:
+        if key.to_bytes() in self.engine.broken:
+            self.identity.close(key.to_bytes())
+        elif key.to_bytes() not in self.engine.partitions:
             return False
         self.engine.drop(key, "the replica was removed")
         self.wake()

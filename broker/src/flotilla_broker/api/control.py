@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from flotilla_broker.api.errors import Refusal
 from flotilla_broker.api.metrics import Metrics
+from flotilla_broker.engine import ReplicaBroken
 from flotilla_broker.identity import BrokerAddress, StaleWriter
 from flotilla_broker.partition.entries import Seal
 from flotilla_broker.partition.meta import GroupKey, ReplicaMeta
@@ -171,7 +172,10 @@ def _add_orders(app: FastAPI, broker: Broker) -> None:
         )
         _check_members(broker, meta)
         _heed(broker, order.writer_epoch)
-        opened = broker.open_replica(meta)
+        try:
+            opened = broker.open_replica(meta)
+        except ReplicaBroken as error:
+            raise Refusal("broken", str(error)) from error
         await broker.durable()
         return describe(opened)
 

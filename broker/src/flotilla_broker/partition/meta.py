@@ -82,6 +82,9 @@ class ReplicaState(msgspec.Struct, frozen=True, array_like=True):
         if not data:
             return cls(0, 0, 0, b"")
         try:
-            return msgspec.msgpack.decode(data, type=cls)
+            state = msgspec.msgpack.decode(data, type=cls)
         except msgspec.DecodeError as error:
             raise EntryRefused(f"the summary of a replica cannot be read: {error}") from error
+        if state.version != _VERSION:
+            raise EntryRefused(f"the summary of a replica has version {state.version}; {_VERSION} is known")
+        return state

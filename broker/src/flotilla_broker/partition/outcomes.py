@@ -1,7 +1,10 @@
 """How an append ends: ok, failed or unknown. There is nothing else."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,14 @@ class Unknown:
 
 Outcome = Appended | Failed | Unknown
 Done = Callable[[Outcome], None]
+
+
+def tell(done: Done, outcome: Outcome) -> None:
+    """Tell somebody how an append ended. What goes wrong there is not this partition's trouble."""
+    try:
+        done(outcome)
+    except Exception:
+        logger.exception("somebody could not be told how an append ended: %s", outcome)
 
 
 class Waiter:

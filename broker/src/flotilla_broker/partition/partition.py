@@ -28,12 +28,12 @@ from flotilla_broker.partition.entries import (
     encode_instruction,
     parse,
 )
-from flotilla_broker.partition.errors import ProducerRefused
+from flotilla_broker.partition.errors import ProducerRefused, ProducerTableMalformed
 from flotilla_broker.partition.meta import ReplicaMeta, ReplicaState
-from flotilla_broker.partition.outcomes import Appended, Done, Failed, Unknown, Waiter
+from flotilla_broker.partition.outcomes import Appended, Done, Failed, Unknown, Waiter, tell
 from flotilla_broker.partition.producers import ProducerTable, Retry
 from flotilla_broker.partition.retention import Stretch, keep_from
-from flotilla_broker.raft import Entry, GroupLog, NotLeader, Port, RaftConfig, RaftGroup
+from flotilla_broker.raft import Entry, EntryRefused, GroupLog, NotLeader, Port, RaftConfig, RaftGroup
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,8 @@ class Partition:
         self._watchers: list[Callable[[], None]] = []
         self._waiters: dict[int, list[Waiter]] = {}
         self._instructions: dict[int, Instruction] = {}  # of entries that are not committed
-        self._parsed: dict[int, Content] = {}  # of entries that are about to be appended
+        self._checked: dict[int, tuple[Entry, Content]] = {}  # entries of others that may be appended next
+        self._draft: Draft | None = None  # the entry that is being appended, if it is our own
         self._load(self.log.group.state_index, self.log.group.state)
         self._replay()
         log.provide_state(number, self.snapshot)
@@ -112,15 +113,16 @@ class Partition:
             now=now,
         )
 
+    def check_state(self, index: int, state: bytes) -> None:
+        """Raise EntryRefused unless a summary from another broker can be read."""
+        _decode_state(index, state)
+
     def _load(self, index: int, data: bytes) -> None:
-        state = ReplicaState.from_bytes(data)
+        state, self.producers = _decode_state(index, data)
         self.applied_index = index
         self.start_offset = max(state.start_offset, self.log.group.first_offset)
         self.sealed_index = state.sealed_index
         self._time_ms = state.time_ms
-        self.producers = (
-            ProducerTable.decode(state.producers, index) if state.producers else ProducerTable(committed_index=index)
-        )
 
     def _replay(self) -> None:
         """Learn what the entries behind the summary add to it."""
@@ -188,7 +190,7 @@ class Partition:
     def _fail_queue(self, failed: Failed) -> None:
         queue, self._queue, self.queued_bytes = self._queue, deque(), 0
         for submitted in queue:
-            submitted.done(failed)
+            tell(submitted.done, failed)
 
     def _propose_entry(self) -> None:
         """Put batches into one entry: as many as fit, at least one."""
@@ -202,7 +204,7 @@ class Partition:
             try:
                 retry = self.producers.check(header)
             except ProducerRefused as error:
-                done(Failed(error.code, str(error)))
+                tell(done, Failed(error.code, str(error)))
                 continue
             if retry is not None:
                 self._await(retry, done, draft)
@@ -210,15 +212,16 @@ class Partition:
             self.producers.append(draft.index, header, draft.next_offset, draft.time_ms)
             draft.add(header, batch, done)
         if draft.waiters:
-            self._waiters[draft.index] = draft.waiters
-            self._parsed[draft.index] = ()  # the producers were noted above
+            self._waiters.setdefault(draft.index, []).extend(draft.waiters)
+            self._draft = draft
             self.raft.propose(draft.payload, draft.next_offset, draft.time_ms)
+            self._draft = None
 
     def _await(self, retry: Retry, done: Done, draft: Draft) -> None:
         """Answer a retry when the batch that it repeats is committed, which may be in the entry being made."""
         known = Appended(retry.base_offset, 0, retried=True)
         if retry.index <= self.applied_index:
-            done(known)
+            tell(done, known)
         elif retry.index == draft.index:
             draft.waiters.append(Waiter(draft.term, known, done))
         else:
@@ -234,7 +237,7 @@ class Partition:
 
     def clean_up(self) -> None:
         """As the leader, let go of records and of producers whose time is over."""
-        if not (self.raft.is_settled and self.raft.takes_entries):
+        if self.is_sealed or not (self.raft.is_settled and self.raft.takes_entries):
             return
         now_ms, log, meta = self._next_time_ms(), self.log, self.meta
         expired = log.anchor_index + 1
@@ -259,10 +262,12 @@ class Partition:
 
     def check(self, entries: Sequence[Entry], next_offset: int) -> None:
         """Raise EntryRefused unless entries from another broker follow the record before `next_offset`."""
-        self._parsed.clear()
+        self._checked = {}
+        checked: dict[int, tuple[Entry, Content]] = {}
         for entry in entries:
-            self._parsed[entry.index] = parse(entry, next_offset)
+            checked[entry.index] = (entry, parse(entry, next_offset))
             next_offset = entry.next_offset
+        self._checked = checked
 
     def make_noop(self) -> tuple[bytes, int]:
         """Make the entry with which a leader begins."""
@@ -270,8 +275,14 @@ class Partition:
 
     def appended(self, entry: Entry) -> None:
         """Learn what an entry adds: it may still be taken back."""
-        known = entry.index in self._parsed
-        self._learn(entry, self._parsed.pop(entry.index) if known else parse(entry, self.log.next_offset))
+        if self._draft is not None:
+            self._time_ms = max(self._time_ms, entry.time_ms)  # its producers were noted as it was made
+            return
+        checked = self._checked.get(entry.index)
+        if checked is not None and checked[0] is entry:
+            self._learn(entry, checked[1])
+        else:
+            self._learn(entry, parse(entry, self.log.next_offset))
 
     def _learn(self, entry: Entry, content: Content) -> None:
         self._time_ms = max(self._time_ms, entry.time_ms)
@@ -320,7 +331,7 @@ class Partition:
     def _notify(self) -> None:
         watchers, self._watchers = self._watchers, []
         for notify in watchers:
-            notify()
+            notify()  # the API's own, which sets an event
 
     def _carry_out(self, index: int, instruction: Instruction) -> None:
         if isinstance(instruction, Expire):
@@ -338,11 +349,11 @@ class Partition:
             term = None
         for waiter in waiters:
             if term is None:
-                waiter.done(Unknown("the entry was trimmed before its fate was known"))
+                tell(waiter.done, Unknown("the entry was trimmed before its fate was known"))
             elif waiter.term == term:
-                waiter.done(waiter.appended)
+                tell(waiter.done, waiter.appended)
             else:
-                waiter.done(Failed("not_leader", "another leader committed other records in its place"))
+                tell(waiter.done, Failed("not_leader", "another leader committed other records in its place"))
 
     def role_changed(self) -> None:
         """Refuse what is queued if this replica does not lead any more; what was proposed waits for its fate."""
@@ -358,7 +369,7 @@ class Partition:
 
     def installed(self, index: int, state: bytes) -> None:
         """Start over from a copy of another replica's log."""
-        self._parsed.clear()
+        self._checked = {}
         self._instructions.clear()
         self._load(index, state)
         self.log.log.provide_state(self.log.number, self.snapshot)
@@ -376,4 +387,15 @@ class Partition:
 
     def _answer_lost(self, waiters: list[Waiter], reason: str) -> None:
         for waiter in waiters:
-            waiter.done(Unknown(reason))
+            tell(waiter.done, Unknown(reason))
+
+
+def _decode_state(index: int, data: bytes) -> tuple[ReplicaState, ProducerTable]:
+    """Read a summary of the entries up to `index`; raises EntryRefused."""
+    state = ReplicaState.from_bytes(data)
+    if not state.producers:
+        return state, ProducerTable(committed_index=index)
+    try:
+        return state, ProducerTable.decode(state.producers, index)
+    except ProducerTableMalformed as error:
+        raise EntryRefused(f"what a summary says of producers cannot be read: {error}") from error

@@ -44,13 +44,15 @@ class CopyOut:
 
 
 class CopyIn:
-    """The follower's side: a group in the making."""
+    """The follower's side: a group in the making. Making one raises EntryRefused or DiskFull."""
 
     def __init__(self, log: Log, machine: Machine, leader: str, begin: CopyBegin) -> None:
         self.leader = leader
         self.begin = begin
         self._log = log
         self._machine = machine
+        machine.check_state(begin.last_index, begin.state)
+        log.admit(len(begin.state))
         self.number = log.create_group(
             UNFINISHED,
             anchor_index=begin.anchor_index,

@@ -29,7 +29,6 @@ from flotilla_broker.raft.guards import (
     Known,
     Mismatch,
     are_in_line,
-    countable_match,
     grants_pre_vote,
     is_countable,
     is_first_vote,
@@ -218,10 +217,6 @@ class RaftGroup:
 
     def durable(self, now: float) -> None:
         """More of this log is durable."""
-        if self._leadership is not None:
-            for peer, progress in self._leadership.progress.items():
-                self._core.count_match(peer, countable_match(progress.match_index, self.log.durable_index))
-            self._core.tick(now)
         self._observe(now)
 
     def run(self, now: float) -> bool:
@@ -297,6 +292,7 @@ class RaftGroup:
         except DiskFull as error:
             logger.warning("group %d takes no entries from %s: %s", self.log.number, leader, error)
             self._follow(now, leader, message.term, 0)
+            self._port.send(leader, Reply(self._core.term, accepted=True, index=0), held=True)  # alive all the same
             return False
         self._core.append(now, leader, message.term, (verdict.prev_index, verdict.prev_term), entries)
         return True
@@ -345,8 +341,7 @@ class RaftGroup:
             return
         self._core.hear(now, peer)
         if message.accepted:
-            match_index = self._leadership.accepted(peer, message.index)
-            self._core.count_match(peer, countable_match(match_index, self.log.durable_index))
+            self._core.count_match(peer, self._leadership.accepted(peer, message.index))
         else:
             self._leadership.refused(peer, message.index, message.hint_index, message.hint_term)
 
@@ -440,7 +435,11 @@ class RaftGroup:
         if not may_install(self.log, self.commit_index, message.last_index, message.last_term):
             self._answer_copy(leader, message.copy, message.last_index)
             return
-        self._copy = CopyIn(self.log.log, self._machine, leader, message)
+        try:
+            self._copy = CopyIn(self.log.log, self._machine, leader, message)
+        except (DiskFull, EntryRefused) as error:
+            self._give_up_copy(leader, message.copy, error)
+            return
         self._advance_copy(leader, message.copy, ())
 
     def _on_copy_entries(self, now: float, leader: str, message: CopyEntries) -> None:
@@ -458,13 +457,17 @@ class RaftGroup:
         try:
             copy.add(entries)
         except (DiskFull, EntryRefused) as error:
-            logger.warning("group %d gives up a copy from %s: %s", self.log.number, leader, error)
-            self._drop_copy()
-            self._answer_copy(leader, number, 0, given_up=True)
+            self._give_up_copy(leader, number, error)
             return
+        index = copy.last_index
         if copy.is_whole:
             self._install(copy)
-        self._answer_copy(leader, number, copy.begin.last_index if copy.is_whole else copy.last_index)
+        self._answer_copy(leader, number, index)
+
+    def _give_up_copy(self, leader: str, number: int, error: Exception) -> None:
+        logger.warning("group %d gives up a copy from %s: %s", self.log.number, leader, error)
+        self._drop_copy()
+        self._answer_copy(leader, number, 0, given_up=True)
 
     def _install(self, copy: CopyIn) -> None:
         """Let the copy take this log's place, unless everything in it arrived in another way meanwhile."""
@@ -493,7 +496,7 @@ class RaftGroup:
             return
         self._core.hear(now, peer)
         if message.given_up:
-            self._leadership.copy_given_up(peer, message.copy)
+            self._leadership.copy_given_up(now, peer, message.copy)
         else:
             self._leadership.copy_accepted(now, peer, message.copy, message.index)
 

@@ -121,19 +121,11 @@ def is_countable(reply_term: int, current_term: int) -> bool:
     return reply_term == current_term
 
 
-def countable_match(match_index: int, durable_index: int) -> int:
-    """Tell up to where a follower's copy may be counted for a commit (guard D).
-
-    The core counts itself without asking whether its own copy is on disk (660). So a follower counts only up to
-    where our own log is durable: a commit then has a majority of disks, ours among them.
-    """
-    return min(match_index, durable_index)
-
-
 def known_commit(commit_index: int, durable_index: int) -> int:
     """Tell how far this replica may act on a commit (guard D): what it says was committed, it has on disk.
 
-    In a group of one the core commits at once, as there are no replies to wait for.
+    The core counts itself without asking whether its own copy is on disk (660), and in a group of one it commits at
+    once. Followers reply only for what is on theirs; so with this a commit has a majority of disks, ours among them.
     """
     return min(commit_index, durable_index)
 

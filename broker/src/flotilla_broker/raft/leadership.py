@@ -59,6 +59,7 @@ class Leadership:
         self._heartbeat_at = now
         self._notice_at = inf
         self._copies_made = 0
+        self._copy_at: dict[str, float] = {}  # when to try again with a follower that gave up a copy
 
     # -- what followers say -------------------------------------------------------------------------------
 
@@ -89,11 +90,12 @@ class Leadership:
             if out.is_done:
                 self._end_copy(peer, out.begin.last_index)
 
-    def copy_given_up(self, peer: str, copy: int) -> None:
-        """Start over with a follower that lost the thread of a copy."""
+    def copy_given_up(self, now: float, peer: str, copy: int) -> None:
+        """Start over with a follower that lost the thread of a copy, or has no room for it; but not at once."""
         out = self.copies.get(peer)
         if out is not None and out.number == copy:
             self._end_copy(peer, self.progress[peer].next_index - 1)
+            self._copy_at[peer] = now + self._config.election_s_min
 
     def _end_copy(self, peer: str, index: int) -> None:
         del self.copies[peer]
@@ -173,6 +175,8 @@ class Leadership:
     def _pump(self, now: float, peer: str, progress: Progress, commit_index: int) -> bool:
         """Send one message of entries, or the next part of a copy; return whether one was sent."""
         if progress.mode is not Mode.COPY and progress.next_index <= self._log.anchor_index:
+            if now < self._copy_at.get(peer, 0.0):
+                return False
             self._begin_copy(now, peer, progress)
         if progress.mode is Mode.COPY:
             return self._pump_copy(peer)
@@ -220,8 +224,6 @@ class Leadership:
     def _begin_copy(self, now: float, peer: str, progress: Progress) -> None:
         index, state = self._machine.snapshot()
         log = self._log
-        if index < log.anchor_index:
-            return  # what was trimmed here is committed; the machine will hear of it in a moment
         self._copies_made += 1
         begin = CopyBegin(
             term=self.term,

@@ -38,5 +38,8 @@ class Machine(LogListener, Protocol):
     def snapshot(self) -> tuple[int, bytes]:
         """Return the index up to which commits were heard of, and a summary of the entries up to there."""
 
+    def check_state(self, index: int, state: bytes) -> None:
+        """Raise EntryRefused unless a summary of the entries up to `index` can be read."""
+
     def installed(self, index: int, state: bytes) -> None:
         """A copy of another replica's log took the place of this one's, with this summary."""

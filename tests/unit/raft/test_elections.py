@@ -1,0 +1,388 @@
+"""Who leads: pre-votes, votes, and leaders that are not followed any more."""
+
+import pytest
+
+from flotilla_broker.partition.outcomes import Appended
+from flotilla_broker.raft import Role
+from flotilla_broker.raft.messages import Append, Heartbeat, PreVote, PreVoteRequest, Reply, Vote, VoteRequest
+from support.raftnet import RAFT, Net, Node
+
+
+def led(members: int = 3) -> tuple[Net, list[Node]]:
+    """Brokers of which the first leads, and has told everybody."""
+    net = Net(members)
+    net.elect(net.nodes[0])
+    net.wait(1)
+    return net, net.nodes
+
+
+# -- pre-votes --------------------------------------------------------------------------------------------
+
+
+def test_a_candidate_asks_first_and_raises_the_term_only_with_a_majority() -> None:
+    net = Net()
+    one, two, _ = net.nodes
+    net.campaign(one)
+    assert {type(parcel.message) for parcel in net.wire} == {PreVoteRequest}
+    assert one.raft.term == 0
+    net.deliver(*net.take(to=two))
+    assert (one.raft.role, two.raft.term) == (Role.FOLLOWER, 0)
+    net.deliver(*net.take(sender=two, to=one, kind=PreVote))
+    assert (one.raft.role, one.raft.term) == (Role.CANDIDATE, 1)
+    net.settle()
+    assert one.raft.is_settled
+
+
+def test_a_follower_that_was_cut_off_comes_back_without_a_higher_term() -> None:
+    """H12: it could not win, so it never asked for votes; nobody is disturbed when it is back."""
+    net, (one, _, three) = led()
+    net.isolate(three)
+    net.wait(60)
+    assert three.raft.term == 1
+    net.connect_all()
+    net.wait(10)
+    assert one.raft.is_leader
+    assert [node.raft.term for node in net.nodes] == [1, 1, 1]
+
+
+def test_a_follower_that_was_stopped_does_not_depose_the_leader() -> None:
+    """H12: SIGSTOP for longer than any election time, with all connections in place."""
+    net, (one, two, three) = led()
+    one.append(b"x")
+    net.settle()
+    net.wait(10, without=(three,))
+    stale = net.take(to=three)
+    three.turn()
+    assert net.count_sent(three, kind=PreVoteRequest) >= 1
+    net.settle()
+    assert net.count_sent(three, kind=VoteRequest) == 0
+    net.deliver(*stale)
+    net.wait(10)
+    assert one.raft.is_leader
+    assert two.raft.term == 1
+
+
+def test_a_pre_vote_counts_once() -> None:
+    """A majority of five is three; one answer that comes three times is one."""
+    net = Net(5)
+    one, two, three = net.nodes[:3]
+    net.campaign(one)
+    net.deliver(*net.take(to=two))
+    net.take(to=three)
+    (granted,) = net.take(sender=two, kind=PreVote)
+    net.deliver(granted, granted, granted)
+    assert one.raft.role is Role.FOLLOWER
+
+
+def test_an_answer_to_an_earlier_ballot_counts_no_more() -> None:
+    net = Net()
+    one, two, _ = net.nodes
+    net.campaign(one)
+    net.deliver(*net.take(to=two))
+    (old,) = net.take(sender=two, kind=PreVote)
+    net.take()
+    net.campaign(one)
+    net.deliver(old)
+    assert one.raft.role is Role.FOLLOWER
+
+
+def test_an_answer_that_comes_after_a_leader_was_heard_counts_no_more() -> None:
+    net, (one, two, three) = led()
+    net.now += 2
+    net.campaign(three)
+    two.raft._core.election_at = net.now + 5
+    net.deliver(*net.take(sender=three, to=two))
+    granted = net.take(sender=two, kind=PreVote)
+    net.take()
+    one.turn()
+    net.deliver(*net.take(sender=one, to=three))
+    net.deliver(*granted)
+    assert three.raft.role is Role.FOLLOWER
+    assert three.raft.term == 1
+
+
+def test_nobody_supports_a_candidate_whose_log_lacks_entries() -> None:
+    net, (one, two, three) = led()
+    net.isolate(three)
+    one.append(b"x")
+    net.settle()
+    one.crash()
+    net.connect_all()
+    net.now += 5
+    net.campaign(three)
+    two.raft._core.election_at = net.now + 1
+    net.deliver(*net.take(sender=three, to=two))
+    (answer,) = net.take(sender=two, to=three, kind=PreVote)
+    assert isinstance(answer.message, PreVote)
+    assert not answer.message.granted
+    net.wait(10)
+    assert two.raft.is_leader
+
+
+def test_nobody_supports_a_candidate_while_the_leader_is_heard() -> None:
+    net, (one, two, three) = led()
+    net.campaign(three)
+    net.deliver(*net.take(sender=three))
+    answers = [parcel.message for parcel in net.take(to=three, kind=PreVote)]
+    assert [isinstance(answer, PreVote) and answer.granted for answer in answers] == [False, False]
+    net.disconnect(one, two)
+    net.campaign(three)
+    net.deliver(*net.take(sender=three, to=two))
+    (answer,) = [parcel.message for parcel in net.take(two, three, PreVote)]
+    assert isinstance(answer, PreVote)
+    assert answer.granted, "who lost the connection to the leader does not wait for its silence"
+
+
+def test_the_silence_of_the_leader_is_the_shortest_election_time() -> None:
+    net, (one, two, three) = led()
+    net.tell(one, two, Heartbeat(1))
+    for silence_s, granted in ((RAFT.election_s_min - 0.4, False), (RAFT.election_s_min + 0.4, True)):
+        heard = net.now
+        net.now += silence_s
+        two.raft._core.election_at = three.raft._core.election_at = net.now + 5
+        net.tell(three, two, PreVoteRequest(9, 9, 9, 1))
+        (answer,) = [parcel.message for parcel in net.take(two, three, PreVote)]
+        assert isinstance(answer, PreVote)
+        assert answer.granted is granted
+        net.now = heard
+
+
+def test_a_higher_term_in_an_answer_is_adopted() -> None:
+    """Else a member with a lower term would ask in vain for ever."""
+    net = Net()
+    one, two, _ = net.nodes
+    net.campaign(one)
+    net.tell(two, one, PreVote(7, 1, granted=False))
+    assert one.raft.term == 7
+
+
+# -- votes ------------------------------------------------------------------------------------------------
+
+
+def asked(members: int = 3) -> tuple[Net, list[Node]]:
+    """Brokers of which the first has asked for votes: the requests are on the wire."""
+    net = Net(members)
+    one = net.nodes[0]
+    net.campaign(one)
+    net.deliver(*net.take(kind=PreVoteRequest))
+    net.deliver(*net.take(kind=PreVote))
+    assert one.raft.role is Role.CANDIDATE
+    return net, net.nodes
+
+
+def test_a_vote_leaves_only_when_it_is_durable() -> None:
+    """D: a vote that is forgotten in a crash would be given twice."""
+    net, (_, two, three) = asked()
+    two.slow = True
+    net.deliver(*net.take(to=two))
+    assert net.take(two, kind=Vote) == []
+    assert two.held == [Vote(1)]
+    flush = two.begin_flush()
+    assert flush is not None
+    net.take(to=three)
+    assert net.take(two, kind=Vote) == []
+    two.end_flush(flush)
+    assert len(net.take(two, kind=Vote)) == 1
+
+
+def test_a_vote_that_was_lost_in_a_crash_never_left() -> None:
+    net, (one, two, three) = asked()
+    two.slow = True
+    net.deliver(*net.take(to=two))
+    net.take()
+    two.crash()
+    assert net.count_sent(two, kind=Vote) == 0
+    two.start()
+    net.connect_all()
+    net.tell(three, two, VoteRequest(1, 0, 0))
+    two.flush_all()
+    assert net.count_sent(two, three, Vote) == 1
+    assert net.count_sent(two, one, Vote) == 0
+
+
+def test_a_candidate_asks_for_votes_only_when_its_own_is_durable() -> None:
+    """D: it votes for itself, and must not vote for another in that term after a crash."""
+    net = Net()
+    one = net.nodes[0]
+    one.slow = True
+    net.campaign(one)
+    net.deliver(*net.take(kind=PreVoteRequest))
+    net.deliver(*net.take(kind=PreVote))
+    assert one.raft.role is Role.CANDIDATE
+    assert net.count_sent(one, kind=VoteRequest) == 0
+    one.flush_all()
+    assert net.count_sent(one, kind=VoteRequest) == 2
+
+
+def test_a_vote_counts_once() -> None:
+    """The core counts duplicates: in a group of five, two voters made a leader."""
+    net, nodes = asked(5)
+    one, two, three = nodes[:3]
+    net.deliver(*net.take(to=two))
+    (vote,) = net.take(sender=two, kind=Vote)
+    net.deliver(vote, vote, vote)
+    assert one.raft.role is Role.CANDIDATE
+    net.deliver(*net.take(to=three))
+    net.deliver(*net.take(sender=three, kind=Vote))
+    assert one.raft.is_leader
+
+
+def test_a_vote_of_an_earlier_term_does_not_count() -> None:
+    net, (one, two, three) = asked()
+    net.deliver(*net.take(to=two))
+    (old,) = net.take(sender=two, kind=Vote)
+    net.take()
+    net.now += 5
+    net.campaign(one)
+    two.raft._core.election_at = three.raft._core.election_at = net.now + 5
+    net.deliver(*net.take(kind=PreVoteRequest))
+    net.deliver(*net.take(kind=PreVote))
+    assert one.raft.term == 2
+    net.deliver(old)
+    assert one.raft.role is Role.CANDIDATE
+    net.take(to=three)
+    net.deliver(*net.take(one, two, VoteRequest))
+    net.deliver(*net.take(two, one, Vote))
+    assert one.raft.is_leader, "and does not stand in the way of the one that does"
+
+
+def test_a_stranger_is_not_listened_to() -> None:
+    net, (one, two, _) = asked()
+    one.engine.receive(net.now, "f" * 32, net.key, Vote(1))
+    one.engine.receive(net.now, one.name, net.key, Vote(1))
+    two.engine.receive(net.now, "f" * 32, net.key, VoteRequest(99, 99, 99))
+    one.engine.receive(net.now, two.name, b"another group", Vote(1))
+    assert one.raft.role is Role.CANDIDATE
+    assert two.raft.term == 0
+
+
+# -- leaders that are not followed ------------------------------------------------------------------------
+
+
+def test_a_leader_that_is_cut_off_steps_down_and_acknowledges_nothing() -> None:
+    net, (one, two, three) = led()
+    net.isolate(one)
+    sent = [one.append(b"x"), one.append(b"y")]
+    net.wait(RAFT.election_s_max + RAFT.heartbeat_s)
+    assert not one.raft.is_leader
+    assert [each.outcome for each in sent] == [None, None]
+    net.wait(10)
+    leader = two if two.raft.is_leader else three
+    assert leader.raft.is_settled
+    fresh = leader.append(b"z")
+    net.settle()
+    assert fresh.offset == 0
+    net.converge()
+    assert all(node.values == [b"z"] for node in net.nodes)
+
+
+def test_a_leader_stays_one_while_a_majority_answers() -> None:
+    net, (one, _, three) = led()
+    net.isolate(three)
+    net.wait(60)
+    assert one.raft.is_leader
+    assert one.raft.term == 1
+
+
+def test_a_leader_that_was_stopped_acknowledges_nothing_when_it_wakes() -> None:
+    net, (one, two, three) = led()
+    one.append(b"before")
+    net.settle()
+    net.wait(1, without=(one,))
+    net.take(to=one)
+    sent = one.submit(b"x")
+    net.wait(20, without=(one,))
+    assert two.raft.is_leader or three.raft.is_leader
+    one.turn()
+    assert sent.outcome is None or not isinstance(sent.outcome, Appended)
+    net.converge()
+    kept = [b"before", b"x"] if isinstance(sent.outcome, Appended) else [b"before"]
+    assert one.values == two.values == three.values == kept
+
+
+def test_a_higher_term_in_a_reply_makes_a_leader_step_down_and_the_group_converges() -> None:
+    """A member that adopted a higher term refuses everything of the leader, and would never be reached again."""
+    net, (one, two, three) = led()
+    three.raft._core.raise_term(net.now, two.name, 9)
+    one.append(b"x")
+    net.deliver(*net.take(one, three, Append))
+    (reply,) = net.take(three, one, Reply)
+    net.deliver(reply)
+    assert (one.raft.role, one.raft.term) == (Role.FOLLOWER, 9)
+    net.converge()
+    assert {node.raft.term for node in net.nodes} != {1}
+    assert all(node.values == [b"x"] for node in net.nodes)
+
+
+def test_followers_do_not_wait_for_the_full_time_when_the_connection_to_the_leader_breaks() -> None:
+    net, (one, two, three) = led()
+    net.isolate(one)
+    net.wait(RAFT.election_s_min * 0.25)
+    assert two.raft.is_leader or three.raft.is_leader
+
+
+def test_a_new_leader_is_settled_only_when_its_own_entry_is_committed() -> None:
+    """Before, it does not know what is committed: offsets that it told would go back."""
+    net, (one, two, three) = led()
+    sent = one.append(b"x")
+    net.settle()
+    assert isinstance(sent.outcome, Appended)
+    net.isolate(one)
+    net.now += 5
+    two.raft._core.election_at = three.raft._core.election_at = net.now + 3
+    net.campaign(two)
+    net.deliver(*net.take(two, three))
+    net.deliver(*net.take(three, two))
+    net.deliver(*net.take(two, three, VoteRequest))
+    net.deliver(*net.take(three, two, Vote))
+    assert two.raft.is_leader
+    assert not two.raft.is_settled
+    assert two.partition.applied_index < two.raft._core.noop_index
+    net.settle()
+    assert two.raft.is_settled
+
+
+@pytest.mark.parametrize(("members", "down"), [(3, 1), (5, 1), (5, 2)])
+def test_a_majority_elects(members: int, down: int) -> None:
+    net, nodes = led(members)
+    for node in nodes[:down]:
+        node.crash()
+    net.wait(20)
+    assert sum(node.raft.is_settled for node in nodes[down:]) == 1
+
+
+@pytest.mark.parametrize(("members", "down"), [(3, 2), (5, 3)])
+def test_a_minority_elects_nobody_and_does_not_raise_its_term(members: int, down: int) -> None:
+    net, nodes = led(members)
+    for node in nodes[:down]:
+        node.crash()
+    net.wait(60)
+    assert not any(node.raft.is_leader for node in nodes[down:])
+    assert {node.raft.term for node in nodes[down:]} == {1}
+
+
+def test_a_group_of_one_elects_itself() -> None:
+    net = Net(1)
+    net.wait(5)
+    assert net.nodes[0].raft.is_settled
+    assert net.sent == []
+
+
+def test_everybody_at_once_still_gives_one_leader() -> None:
+    """Votes are split again and again until chance parts them."""
+    net = Net(5)
+    net.now += 10
+    for node in net.nodes:
+        node.turn()
+    net.converge()
+
+
+def test_terms_do_not_go_back_in_a_crash() -> None:
+    net, (one, two, three) = led()
+    for node in (one, two, three):
+        node.crash()
+    for node in (one, two, three):
+        node.start()
+    assert [node.raft.term for node in net.nodes] == [1, 1, 1]
+    net.converge()
+    assert {node.raft.term for node in net.nodes} != {1}

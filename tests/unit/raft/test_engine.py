@@ -1,0 +1,152 @@
+"""All replicas of a broker: what is held back, who gets a turn, and what a restart finds."""
+
+from math import inf
+
+from flotilla_broker.partition.meta import ReplicaMeta
+from flotilla_broker.partition.outcomes import Appended
+from flotilla_broker.raft.messages import Append, PreVoteRequest, Reply
+from support.raftnet import Net, Node
+
+
+def led(members: int = 3) -> tuple[Net, list[Node]]:
+    net = Net(members)
+    net.elect(net.nodes[0])
+    net.wait(1)
+    return net, net.nodes
+
+
+def another(net: Net, partition: int = 1) -> ReplicaMeta:
+    return ReplicaMeta("t", net.meta.topic_id, partition, 1, net.meta.members)
+
+
+def test_what_is_held_leaves_in_its_order_and_with_its_own_flush() -> None:
+    """D: one place for all groups, by the newest frame that was there when the message was made."""
+    net, (one, two, _) = led()
+    two.slow = True
+    flushes = []
+    for value in (b"a", b"b", b"c"):
+        one.append(value)
+        net.deliver(*net.take(one, two))
+        flushes.append(two.held[-1])
+    assert two.held == flushes
+    assert net.take(two) == []
+    two.flush_all()
+    assert [p.message for p in net.take(two)] == flushes
+    assert [m.index for m in flushes if isinstance(m, Reply)] == [2, 3, 4]
+
+
+def test_a_promise_is_not_held_when_everything_is_durable() -> None:
+    net, (one, two, _) = led()
+    two.slow = True
+    net.tell(one, two, Append(1, 1, 1, 1, []))
+    assert len(net.take(two, kind=Reply)) == 1
+
+
+def test_a_message_that_promises_nothing_overtakes_those_that_do() -> None:
+    net, (one, two, _) = led()
+    two.slow = True
+    one.append(b"x")
+    net.deliver(*net.take(one, two))
+    net.now += 10
+    two.turn()
+    assert net.count_sent(two, kind=PreVoteRequest) >= 1
+    assert len(two.held) == 1
+
+
+def test_replicas_of_one_broker_do_not_disturb_each_other() -> None:
+    net, (one, *others) = led()
+    meta = another(net)
+    for node in net.nodes:
+        node.engine.open(meta, net.now)
+        node.turn()
+    net.wait(10)
+    leaders = [node for node in net.nodes if node.engine.partitions[meta.key.to_bytes()].raft.is_settled]
+    assert len(leaders) == 1
+    assert one.raft.is_leader
+    sent = one.append(b"x")
+    net.wait(1)
+    assert sent.offset == 0
+    for node in (one, *others):
+        assert node.values == [b"x"]
+        assert node.engine.partitions[meta.key.to_bytes()].committed_offset == 0
+
+
+def test_a_replica_is_opened_once() -> None:
+    net, (one, *_) = led()
+    assert one.engine.open(net.meta, net.now) is one.partition
+    assert len(one.log.groups) == 1
+
+
+def test_a_restart_finds_all_replicas() -> None:
+    net, (one, *_) = led()
+    meta = another(net)
+    one.engine.open(meta, net.now)
+    one.flush_all()
+    one.crash()
+    one.start()
+    assert set(one.engine.partitions) == {net.key, meta.key.to_bytes()}
+    assert len(one.log.groups) == 2
+
+
+def test_a_replica_that_is_dropped_is_gone_after_a_restart_too() -> None:
+    net, (one, two, three) = led()
+    meta = another(net)
+    one.engine.open(meta, net.now)
+    one.flush_all()
+    one.engine.drop(meta.key, "moved away")
+    one.flush_all()
+    net.wait(5)
+    one.crash()
+    one.start()
+    assert set(one.engine.partitions) == {net.key}
+    net.converge()
+    assert two.raft.leader == three.raft.leader
+
+
+def test_a_replica_that_is_opened_late_knows_who_is_connected() -> None:
+    net, (one, two, three) = led()
+    meta = another(net)
+    for node in (one, two):
+        node.engine.open(meta, net.now)
+        node.turn()
+    net.disconnect(one, three)
+    net.disconnect(two, three)
+    net.wait(10)
+    replicas = [node.engine.partitions[meta.key.to_bytes()] for node in (one, two)]
+    assert sum(replica.raft.is_settled for replica in replicas) == 1
+
+
+def test_a_broker_wakes_in_time_for_each_of_its_replicas() -> None:
+    net, nodes = led()
+    for at in range(50):
+        if at % 10 == 0:
+            nodes[0].append(b"%d" % at)
+        for node in nodes:
+            deadline = node.engine.deadline
+            assert (inf if deadline is None else deadline) <= node.raft.deadline
+        net.wait(0.1)
+
+
+def test_timers_do_not_pile_up() -> None:
+    net, nodes = led()
+    for at in range(200):
+        nodes[0].append(b"%d" % at)
+        net.settle()
+    net.wait(30)
+    assert max(len(node.engine._timers) for node in nodes) < 10
+
+
+def test_a_group_whose_number_changed_still_hears_of_its_flushes() -> None:
+    """After a copy the group has another number in the log; a flush names that one."""
+    net, (one, _, three) = led()
+    net.isolate(three)
+    three.engine._note_number(net.key, 1)
+    number = three.log.create_group(net.meta.to_bytes())
+    three.engine._note_number(net.key, number)
+    assert three.engine._by_number == {number: net.key}
+    three.engine._note_number(net.key, 1)
+    net.connect_all()
+    sent = one.append(b"x")
+    net.wait(1)
+    assert isinstance(sent.outcome, Appended)
+    assert three.partition.applied_index == 2

@@ -1,0 +1,286 @@
+"""What a leader knows of a follower, through every change that there is."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from flotilla_broker.raft.progress import Mode, Progress
+
+WINDOW = 100
+
+
+def streaming(next_index: int = 10, match_index: int = 9) -> Progress:
+    return Progress(next_index, match_index, Mode.STREAM)
+
+
+# -- probing ----------------------------------------------------------------------------------------------
+
+
+def test_a_probe_is_sent_once_until_it_is_answered_or_repeated() -> None:
+    progress = Progress(10)
+    assert progress.may_send(12, WINDOW)
+    progress.sent(12, 50, 0)
+    assert progress.waiting
+    assert progress.next_index == 10
+    assert progress.inflight_bytes == 0
+    assert not progress.may_send(12, WINDOW)
+    progress.retry()
+    assert progress.may_send(12, WINDOW)
+
+
+def test_there_is_nothing_to_send_behind_the_last_entry() -> None:
+    assert not Progress(13).may_send(12, WINDOW)
+    assert Progress(12).may_send(12, WINDOW)
+    assert not streaming(13).may_send(12, WINDOW)
+
+
+def test_a_probe_that_is_accepted_lets_the_rest_stream() -> None:
+    progress = Progress(10)
+    progress.sent(12, 50, 0)
+    progress.accepted(12)
+    assert (progress.mode, progress.match_index, progress.next_index) == (Mode.STREAM, 12, 13)
+    assert not progress.waiting
+
+
+def test_an_answer_from_before_the_probe_does_not_let_anything_stream() -> None:
+    """It says nothing of the entry before the ones that are sent."""
+    progress = Progress(10)
+    progress.sent(12, 50, 0)
+    progress.accepted(8)
+    assert (progress.mode, progress.match_index, progress.next_index) == (Mode.PROBE, 8, 10)
+    assert progress.waiting
+
+
+def test_a_heartbeat_that_is_accepted_shows_that_the_logs_agree() -> None:
+    progress = Progress(10)
+    progress.accepted(9)
+    assert (progress.mode, progress.match_index, progress.next_index) == (Mode.STREAM, 9, 10)
+
+
+# -- refusals ---------------------------------------------------------------------------------------------
+
+
+def test_a_probe_that_is_refused_goes_to_the_hint() -> None:
+    progress = Progress(10)
+    progress.sent(12, 50, 0)
+    assert progress.refused(9, 5)
+    assert (progress.mode, progress.next_index, progress.waiting) == (Mode.PROBE, 5, False)
+
+
+def test_a_refusal_moves_at_least_one_back_and_never_below_what_is_there() -> None:
+    progress = Progress(10, match_index=3)
+    assert progress.refused(9, 50)
+    assert progress.next_index == 9
+    assert progress.refused(8, 1)
+    assert progress.next_index == 4
+
+
+def test_one_refusal_per_window_is_honoured() -> None:
+    """H11, G4: several messages were under way to a follower that had diverged, and each of them is refused."""
+    progress = streaming(10, 5)
+    for last in (12, 15, 18):
+        progress.sent(last, 20, 0)
+    assert progress.refused(9, 7)
+    assert (progress.mode, progress.next_index, progress.inflight_bytes) == (Mode.PROBE, 7, 0)
+    assert not progress.refused(12, 3)
+    assert not progress.refused(15, 2)
+    assert progress.next_index == 7
+
+
+def test_a_refusal_of_what_is_there_by_now_is_old() -> None:
+    progress = streaming(20, 15)
+    assert not progress.refused(15, 3)
+    assert not progress.refused(4, 1)
+    assert (progress.mode, progress.next_index) == (Mode.STREAM, 20)
+    assert progress.refused(16, 3)
+
+
+def test_a_refusal_during_a_copy_is_old() -> None:
+    progress = streaming()
+    progress.begin_copy()
+    assert not progress.refused(20, 1)
+    assert progress.mode is Mode.COPY
+
+
+# -- streaming --------------------------------------------------------------------------------------------
+
+
+def test_messages_stream_up_to_the_window_and_one_may_overshoot() -> None:
+    progress = streaming()
+    progress.sent(10, 99, 0)
+    assert progress.may_send(100, WINDOW)
+    progress.sent(11, 5000, 0)
+    assert not progress.may_send(100, WINDOW)
+    assert (progress.next_index, progress.inflight_bytes) == (12, 5099)
+
+
+def test_the_window_opens_again_with_what_is_accepted_whole() -> None:
+    progress = streaming()
+    progress.sent(12, 60, 0)
+    progress.sent(14, 60, 0)
+    progress.accepted(13)
+    assert progress.inflight_bytes == 60
+    progress.accepted(14)
+    assert progress.inflight_bytes == 0
+
+
+def test_a_success_never_moves_anything_back() -> None:
+    """H1b, G3: the core moved the next index back to what was accepted, and sent the window again."""
+    progress = streaming()
+    for last in (12, 14, 16):
+        progress.sent(last, 10, 0)
+    progress.accepted(14)
+    progress.accepted(12)
+    assert (progress.match_index, progress.next_index) == (14, 17)
+    progress.accepted(30)
+    assert progress.next_index == 31
+
+
+def test_a_repeated_or_empty_message_is_not_under_way_twice() -> None:
+    progress = streaming()
+    progress.sent(9, 0, 0)
+    assert (progress.next_index, progress.inflight_bytes) == (10, 0)
+    assert progress.may_send(10, WINDOW)
+
+
+def test_a_new_connection_begins_behind_what_is_known_to_be_there() -> None:
+    progress = streaming(20, 9)
+    progress.sent(25, 70, 0)
+    progress.begin_read()
+    progress.restart(40)
+    assert (progress.mode, progress.next_index, progress.inflight_bytes) == (Mode.PROBE, 10, 0)
+    assert progress.may_send(40, WINDOW)
+    fresh = Progress(20)
+    fresh.restart(40)
+    assert fresh.next_index == 41, "nothing is known: the end is asked about first"
+
+
+# -- commits ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("last_index", "commit_index", "told"), [(12, 30, 12), (12, 4, 4), (9, 30, 9)])
+def test_a_follower_was_told_of_a_commit_up_to_what_it_was_sent(last_index: int, commit_index: int, told: int) -> None:
+    progress = streaming()
+    progress.sent(last_index, 10, commit_index)
+    assert progress.commit_told == told
+    progress.sent(9, 0, 2)
+    assert progress.commit_told == told
+
+
+# -- reads ------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_sent_while_entries_are_being_read() -> None:
+    progress = streaming()
+    read = progress.begin_read()
+    assert not progress.may_send(12, WINDOW)
+    assert progress.end_read(read)
+    assert progress.may_send(12, WINDOW)
+    assert not progress.end_read(read), "it ended already"
+
+
+def test_a_read_that_was_overtaken_does_not_count() -> None:
+    progress = streaming()
+    old = progress.begin_read()
+    progress.restart(20)
+    new = progress.begin_read()
+    assert not progress.end_read(old)
+    assert not progress.may_send(20, WINDOW)
+    assert progress.end_read(new)
+
+
+# -- copies -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_sent_during_a_copy_and_it_goes_on_behind_it() -> None:
+    progress = streaming()
+    progress.sent(12, 60, 0)
+    progress.begin_read()
+    progress.begin_copy()
+    assert progress.mode is Mode.COPY
+    assert (progress.next_index, progress.inflight_bytes, progress.reading) == (13, 0, None)
+    assert not progress.may_send(50, WINDOW)
+    progress.accepted(13)
+    assert progress.mode is Mode.COPY, "an answer from before does not end it"
+    progress.end_copy(30)
+    assert (progress.mode, progress.next_index) == (Mode.PROBE, 31)
+    assert progress.may_send(50, WINDOW)
+
+
+# -- anything, in any order -------------------------------------------------------------------------------
+
+
+class ProgressMachine(RuleBasedStateMachine):
+    """Whatever a network does: what is known to be there stays known, and what is under way stays bounded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last_index = 20
+        self.progress = Progress(20)
+        self.match_index = 0
+        self.largest = 0
+
+    @rule(size=st.integers(1, 60), count=st.integers(1, 4))
+    def send(self, size: int, count: int) -> None:
+        if self.progress.may_send(self.last_index, WINDOW):
+            self.largest = max(self.largest, size)
+            self.progress.sent(min(self.progress.next_index + count - 1, self.last_index), size, 0)
+
+    @rule(index=st.integers(0, 60))
+    def accept(self, index: int) -> None:
+        self.match_index = max(self.match_index, min(index, self.last_index))
+        self.progress.accepted(min(index, self.last_index))
+
+    @rule(prev_index=st.integers(0, 60), next_index=st.integers(0, 60))
+    def refuse(self, prev_index: int, next_index: int) -> None:
+        before = self.progress.next_index
+        if self.progress.refused(prev_index, next_index):
+            assert self.progress.next_index <= max(prev_index, self.match_index + 1)
+        else:
+            assert self.progress.next_index == before
+
+    @rule(count=st.integers(1, 5))
+    def grow(self, count: int) -> None:
+        self.last_index += count
+
+    @rule()
+    def reconnect(self) -> None:
+        self.progress.restart(self.last_index)
+
+    @rule()
+    def retry(self) -> None:
+        self.progress.retry()
+
+    @rule()
+    def begin_copy(self) -> None:
+        self.progress.begin_copy()
+
+    @rule()
+    def end_copy(self) -> None:
+        self.progress.end_copy(self.last_index)
+
+    @invariant()
+    def what_is_there_stays_there(self) -> None:
+        assert self.progress.match_index == self.match_index
+        assert self.progress.next_index > self.match_index
+
+    @invariant()
+    def what_is_under_way_is_bounded_and_counted(self) -> None:
+        assert self.progress.inflight_bytes < WINDOW + self.largest
+        assert self.progress.inflight_bytes == sum(size for _, size in self.progress._inflight)
+        assert all(last > self.match_index for last, _ in self.progress._inflight)
+
+
+TestProgress = ProgressMachine.TestCase
+
+
+@given(st.integers(0, 50), st.integers(0, 50))
+def test_a_probe_that_is_refused_always_moves_down(match_index: int, hint: int) -> None:
+    """Else a leader would ask a follower that has diverged for the same place for ever."""
+    progress = Progress(match_index + 60, match_index)
+    while progress.next_index > match_index + 1:
+        before = progress.next_index
+        assert progress.refused(before - 1, hint)
+        assert progress.next_index < before
+    assert not progress.refused(match_index, hint)

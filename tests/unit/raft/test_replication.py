@@ -1,0 +1,638 @@
+"""What a leader sends, what a follower stores, and when something is committed."""
+
+import pytest
+
+from flotilla.records import assign, encode
+from flotilla_broker.log import LogError
+from flotilla_broker.partition.entries import NOOP, RECORDS, Trim
+from flotilla_broker.partition.outcomes import Appended, Failed
+from flotilla_broker.raft import Entry, NotLeader
+from flotilla_broker.raft.guards import are_in_line
+from flotilla_broker.raft.messages import Append, Heartbeat, PreVoteRequest, Reply
+from flotilla_broker.raft.progress import Mode
+from support.raftnet import RAFT, Net, Node, Parcel
+
+
+def led(members: int = 3) -> tuple[Net, list[Node]]:
+    """Brokers of which the first leads; entry 1 is its no-op, and everybody knows that it is committed."""
+    net = Net(members)
+    net.elect(net.nodes[0])
+    net.wait(1)
+    return net, net.nodes
+
+
+def indexes(parcels: list[Parcel]) -> list[int]:
+    """The entries in some messages, in order."""
+    return [entry.index for parcel in parcels if isinstance(parcel.message, Append) for entry in parcel.message.entries]
+
+
+def noop(index: int, term: int, next_offset: int = 0) -> Entry:
+    return Entry(index, term, next_offset, 0, memoryview(NOOP))
+
+
+def replies(parcels: list[Parcel]) -> list[Reply]:
+    return [parcel.message for parcel in parcels if isinstance(parcel.message, Reply)]
+
+
+# -- durability -------------------------------------------------------------------------------------------
+
+
+def test_a_reply_leaves_only_when_what_it_promises_is_durable() -> None:
+    """D: without it a follower acknowledges what a crash takes."""
+    net, (one, two, _) = led()
+    two.slow = True
+    one.append(b"x")
+    net.deliver(*net.take(one, two))
+    assert two.values == [b"x"]
+    assert net.take(two) == []
+    two.flush_all()
+    (reply,) = replies(net.take(two))
+    assert (reply.accepted, reply.index) == (True, 2)
+
+
+def test_a_reply_waits_for_its_own_flush_and_not_for_one_that_began_before() -> None:
+    net, (one, two, _) = led()
+    two.slow = True
+    one.append(b"x")
+    net.deliver(*net.take(one, two))
+    flush = two.begin_flush()
+    assert flush is not None
+    one.append(b"y")
+    net.deliver(*net.take(one, two))
+    two.end_flush(flush)
+    assert [reply.index for reply in replies(net.take(two))] == [2]
+    two.flush_all()
+    assert [reply.index for reply in replies(net.take(two))] == [3]
+
+
+def test_a_leader_s_entries_may_leave_before_they_are_on_its_own_disk() -> None:
+    net, (one, two, three) = led()
+    one.slow = True
+    one.append(b"x")
+    assert indexes(net.take(one, two)) == indexes(net.take(one, three)) == [2]
+
+
+@pytest.mark.parametrize(("members", "needed"), [(1, 0), (3, 1), (5, 2)])
+def test_an_entry_is_committed_with_a_majority_of_disks_and_the_leader_s_own(members: int, needed: int) -> None:
+    """D: the core counts itself before anything is on its disk."""
+    net, (one, *others) = led(members)
+    one.slow = True
+    sent = one.append(b"x")
+    net.settle()
+    assert sent.outcome is None, "all others have it, and the leader's own disk has not"
+    assert one.raft.commit_index == 1
+    one.flush_all()
+    assert sent.offset == 0
+
+    one.slow = False
+    for other in others:
+        other.slow = True
+    sent = one.append(b"y")
+    net.settle()
+    for other in others[: max(0, needed - 1)]:
+        other.flush_all()
+    net.settle()
+    if needed:
+        assert sent.outcome is None
+        others[needed - 1].flush_all()
+        net.settle()
+    assert sent.offset == 1
+
+
+def test_a_group_of_one_commits_only_what_is_durable() -> None:
+    """D: in a group of one there are no replies to wait for."""
+    net, (one,) = led(1)
+    one.slow = True
+    sent = one.append(b"x")
+    assert one.raft.commit_index == 1
+    flush = one.begin_flush()
+    assert flush is not None
+    one.turn()
+    assert sent.outcome is None
+    one.end_flush(flush)
+    assert sent.offset == 0
+    assert net.sent == []
+
+
+def test_a_follower_acts_on_a_commit_only_when_it_has_the_entry_on_disk() -> None:
+    net, (one, two, _) = led()
+    two.slow = True
+    one.append(b"x")
+    net.settle()
+    net.wait(0.5)
+    assert one.raft.commit_index == 2
+    assert two.partition.applied_index == 1
+    two.flush_all()
+    assert two.partition.applied_index == 2
+
+
+def test_a_flush_that_ends_after_a_truncation_does_not_count() -> None:
+    """What it wrote was replaced; the entry that has its index now is not on disk."""
+    net, (one, two, _) = led()
+    net.isolate(one)
+    one.slow = True
+    one.append(b"x")
+    flush = one.begin_flush()
+    assert flush is not None
+    net.connect_all()
+    net.take()
+    net.tell(two, one, Append(2, 1, 1, 1, [noop(2, 2)]))
+    assert one.shape == [(1, 1), (2, 2)]
+    one.end_flush(flush)
+    assert one.partition.log.durable_index == 1
+    net.tell(two, one, Append(2, 2, 2, 2, []))
+    assert net.take(one) == []
+    assert one.partition.applied_index == 1
+    one.flush_all()
+    assert (one.partition.log.durable_index, one.partition.applied_index) == (2, 2)
+    assert {reply.index for reply in replies(net.take(one))} == {2}
+
+
+# -- replies that are late --------------------------------------------------------------------------------
+
+
+def test_a_reply_of_an_earlier_term_is_not_counted() -> None:
+    """G1: a leader that was deposed and elected again; the follower has replaced what it had accepted."""
+    net, (one, two, three) = led()
+    one.slow = True
+    for value in (b"a", b"b", b"c"):
+        one.submit(value)
+        one.partition.propose()
+    one.engine.touch(net.key)
+    one.turn()
+    while net.wire:
+        net.take(to=three)
+        net.deliver(*net.take(to=two))
+        old = net.take(two, one)
+    assert [reply.index for reply in replies(old)] == [4]
+    one.crash()  # its entries were not on its disk: they are gone
+    one.slow = False
+    one.start()
+    net.connect_all()
+    net.isolate(two)
+    net.elect(three)
+    net.connect_all()
+    net.wait(1)
+    assert one.shape == two.shape == three.shape == [(1, 1), (2, 2)]
+    net.elect(one)
+    net.isolate(one)
+    sent = one.append(b"d")
+    assert one.shape[-1] == (4, 3)
+    net.deliver(*old)
+    assert sent.outcome is None
+    assert one.raft.commit_index == 3
+    assert one.raft.leadership is not None
+    assert one.raft.leadership.progress[two.name].match_index < 4
+
+
+def test_a_reply_that_claims_more_than_there_is_counts_up_to_the_end() -> None:
+    net, (one, two, _) = led()
+    net.tell(two, one, Reply(1, accepted=True, index=99))
+    assert one.raft.leadership is not None
+    assert one.raft.leadership.progress[two.name].match_index == 1
+    sent = one.append(b"x")
+    assert sent.outcome is None
+
+
+# -- appends that are late, or come twice -----------------------------------------------------------------
+
+
+def test_a_late_or_repeated_append_takes_nothing_away() -> None:
+    """H1: the core deletes everything behind `prevLogIdx`, also what matches and was acknowledged."""
+    net, (one, two, _) = led()
+    appends = []
+    for value in (b"a", b"b", b"c", b"d"):
+        sent = one.append(value)
+        copies = net.take(one, two, Append)
+        appends += copies
+        net.deliver(*copies)
+        net.settle()
+        assert isinstance(sent.outcome, Appended)
+    generation = two.partition.log.group.generation
+    for parcel in [*appends, *reversed(appends), *appends]:
+        net.deliver(parcel)
+        assert two.values == [b"a", b"b", b"c", b"d"]
+    assert two.partition.log.group.generation == generation, "nothing was truncated, not even for a moment"
+    assert {reply.index for reply in replies(net.take(two))} == {2, 3, 4, 5}
+
+
+def test_appends_that_overtake_each_other_arrive_in_the_end() -> None:
+    net, (one, two, three) = led()
+    for value in (b"a", b"b", b"c"):
+        one.append(value)
+    net.take(to=three)
+    net.deliver(*reversed(net.take(one, two)))
+    net.wait(1)
+    assert two.values == three.values == [b"a", b"b", b"c"]
+
+
+def test_entries_are_sent_once_however_many_are_under_way() -> None:
+    """H1b: a success moved the next index back, and the window was sent again."""
+    net, (one, two, three) = led()
+    delayed: list[Parcel] = []
+    for at in range(30):
+        one.append(b"%d" % at)
+        net.deliver(*net.take(one, two), *net.take(one, three))
+        delayed += net.take(to=one)
+        if at % 3 == 2:
+            net.deliver(delayed.pop(0))
+    net.deliver(*delayed)
+    net.wait(1)
+    for peer in (two, three):
+        seen = indexes([parcel for parcel in net.sent if parcel.to == peer.name])
+        assert sorted(seen) == list(range(1, 32)), "each once"
+    assert len(two.values) == 30
+
+
+def test_an_ex_leader_that_diverged_rejoins_with_several_messages_under_way() -> None:
+    """H11, G4: each message under way was refused, each refusal reset the leader, and the oldest one won."""
+    net, (one, two, three) = led()
+    net.isolate(one)
+    lost = [one.append(b"lost %d" % at) for at in range(8)]
+    net.elect(two)
+    for at in range(6):
+        two.append(b"kept %d" % at)
+        net.settle()
+    net.connect_all()
+    assert two.raft.leadership is not None
+    two.raft.leadership.progress[one.name].mode = Mode.STREAM  # so that several are under way
+    two.raft.leadership.progress[one.name].next_index = 9
+    for at in range(6, 9):
+        two.append(b"kept %d" % at)
+    under_way = net.take(two, one)
+    assert len(under_way) > 1
+    net.deliver(*under_way)
+    refusals = net.take(one, two)
+    assert sum(not reply.accepted for reply in replies(refusals)) > 1
+    net.deliver(*reversed(refusals))
+    before = len(net.sent)
+    net.wait(1)
+    assert one.values == two.values == three.values == [b"kept %d" % at for at in range(9)]
+    assert len(net.sent) - before < 60
+    assert all(isinstance(each.outcome, Failed) for each in lost)
+
+
+# -- what a follower takes ---------------------------------------------------------------------------------
+
+
+def test_an_append_of_an_earlier_term_is_refused_and_told_the_newer_one() -> None:
+    net, (one, two, three) = led()
+    net.elect(two)
+    net.take()
+    net.tell(one, three, Append(1, 1, 1, 1, [noop(2, 1), noop(3, 1)]))
+    assert replies(net.take(three, one)) == [Reply(2, accepted=False, index=1)]
+    assert three.shape == two.shape
+    net.tell(one, three, Heartbeat(1))
+    assert replies(net.take(three, one)) == [Reply(2, accepted=False, index=0)]
+    assert three.raft.leader == two.name
+
+
+def test_a_commit_counts_only_for_what_was_verified() -> None:
+    """G5: an append without entries marked a tail that had diverged as committed."""
+    net, (one, two, three) = led()
+    net.isolate(one)
+    one.append(b"x")
+    one.append(b"y")
+    assert one.shape == [(1, 1), (2, 1), (3, 1)]
+    net.connect_all()
+    net.take()
+    net.tell(two, one, Append(5, 1, 1, 3, []))
+    assert one.raft.commit_index == 1
+    net.tell(two, one, Append(5, 3, 5, 3, []))
+    assert one.raft.commit_index == 1, "the entry before is another one"
+    net.tell(two, one, Heartbeat(5))
+    assert one.raft.commit_index == 1
+    net.tell(two, one, Append(5, 1, 1, 9, [noop(2, 5)]))
+    assert one.raft.commit_index == 2
+    assert one.shape == [(1, 1), (2, 5)]
+    assert three.shape == [(1, 1)]
+
+
+def batch_entry(index: int, base_offset: int, next_offset: int) -> Entry:
+    batch = encode([b"v"])
+    assign(batch, base_offset, 0)
+    return Entry(index, 1, next_offset, 0, memoryview(RECORDS + batch))
+
+
+@pytest.mark.parametrize(
+    ("entries", "why"),
+    [
+        ([batch_entry(2, 7, 8)], "offset 7; 0 is expected"),
+        ([batch_entry(2, 0, 9)], "goes to offset 1 and says 9"),
+        ([batch_entry(2, 0, 1), batch_entry(3, 5, 6)], "offset 5; 1 is expected"),
+        ([noop(2, 1, next_offset=4)], "no records"),
+        ([batch_entry(3, 0, 1)], "do not follow"),
+        ([batch_entry(2, 0, 1), batch_entry(2, 1, 2)], "do not follow"),
+        ([Entry(2, 0, 0, 0, memoryview(NOOP))], "do not follow"),
+        ([Entry(2, 1, 0, 0, memoryview(b"\2pickle"))], "begins with byte"),
+        ([Entry(2, 1, 0, 0, memoryview(b""))], "begins with byte"),
+        ([Entry(2, 1, 0, 0, memoryview(NOOP + b"\xff"))], "no instruction"),
+        ([Entry(2, 1, 0, 0, memoryview(RECORDS))], "goes to offset"),
+        ([Entry(2, 1, 0, 0, memoryview(RECORDS + b"garbage"))], "bad batch"),
+    ],
+)
+def test_an_entry_that_breaks_a_rule_is_refused_and_nothing_is_stored(
+    entries: list[Entry], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """H3: it neither stalls the replica nor is it applied; what is right goes through afterwards."""
+    net, (one, two, three) = led()
+    net.tell(one, two, Append(1, 1, 1, 3, entries))
+    assert two.engine.refused == 1
+    assert why in caplog.text
+    assert two.shape == [(1, 1)]
+    assert net.take(two) == []
+    sent = one.append(b"x", producer=b"A" * 16)
+    net.settle()
+    net.wait(1)
+    assert sent.offset == 0
+    assert two.values == three.values == [b"x"]
+    assert two.partition.producers.encode() == three.partition.producers.encode()
+
+
+def test_a_replica_whose_log_fails_stops_and_the_broker_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    net, (one, two, _) = led()
+    two.log.quarantine(two.partition.log.number, "a test says so")
+    one.append(b"x")
+    net.settle()
+    assert "stops" in caplog.text
+    assert net.key in two.engine.broken
+    assert net.key not in two.engine.partitions
+    net.tell(one, two, Heartbeat(1))
+    net.wait(5)
+    assert one.raft.is_leader
+
+
+# -- windows, and followers that do not answer --------------------------------------------------------------
+
+
+def test_a_follower_that_never_answers_gets_at_most_a_window() -> None:
+    """Without a limit, one slow follower took the leader to 1.2 GB in 5 s."""
+    net, (one, two, three) = led()
+    mark = len(net.sent)
+    for at in range(100):
+        one.append(b"%03d" % at + bytes(300))
+        net.deliver(*net.take(one, two))
+        net.deliver(*net.take(two, one))
+        net.take(to=three)
+    sizes = [
+        sum(len(entry.payload) for entry in parcel.message.entries)
+        for parcel in net.sent[mark:]
+        if parcel.to == three.name and isinstance(parcel.message, Append)
+    ]
+    assert RAFT.window_bytes <= sum(sizes) < RAFT.window_bytes + RAFT.append_bytes_max
+    assert one.raft.leadership is not None
+    assert one.raft.leadership.progress[three.name].inflight_bytes == sum(sizes)
+    assert len(two.values) == 100
+    net.wait(2)
+    assert three.values == two.values
+
+
+def test_a_message_holds_a_limited_number_of_bytes() -> None:
+    net, (one, two, three) = led()
+    net.isolate(three)
+    for at in range(40):
+        one.append(b"%03d" % at + bytes(200))
+        net.settle()
+    net.connect_all()
+    net.wait(2)
+    assert three.values == two.values
+    for parcel in net.sent:
+        if isinstance(parcel.message, Append) and len(parcel.message.entries) > 1:
+            assert sum(len(entry.payload) for entry in parcel.message.entries) <= RAFT.append_bytes_max
+
+
+def test_a_window_is_filled_in_one_turn_with_messages_of_a_limited_size() -> None:
+    """Also with entries that are still in memory; nobody has to answer in between."""
+    net, (one, two, three) = led()
+    one.slow = True
+    one.blocked.add(three.name)
+    for at in range(20):
+        one.submit(b"%03d" % at + bytes(400))
+        one.partition.propose()
+    one.turn()
+    net.take(to=two)
+    assert indexes(net.take(one, three)) == []
+    one.blocked.clear()
+    one.engine.writable(three.name)
+    one.turn()
+    messages = [parcel.message for parcel in net.take(one, three, Append)]
+    sizes = [sum(len(e.payload) for e in message.entries) for message in messages if isinstance(message, Append)]
+    assert len(sizes) > 2
+    assert max(sizes) <= RAFT.append_bytes_max
+    assert RAFT.window_bytes <= sum(sizes) < RAFT.window_bytes + RAFT.append_bytes_max
+
+
+def test_nothing_large_is_sent_on_a_connection_without_room() -> None:
+    net, (one, two, three) = led()
+    one.blocked.add(three.name)
+    mark = len(net.sent)
+    sent = one.append(b"x")
+    net.settle()
+    net.wait(2)
+    assert isinstance(sent.outcome, Appended)
+    to_three = [parcel for parcel in net.sent[mark:] if parcel.to == three.name]
+    assert indexes(to_three) == []
+    assert len(to_three) >= 5, "heartbeats go on: it must not lose patience"
+    assert three.raft.leader == one.name
+    one.blocked.clear()
+    one.engine.writable(three.name)
+    one.turn()
+    net.settle()
+    assert three.values == two.values == [b"x"]
+
+
+def test_a_lost_message_is_made_good_with_a_heartbeat() -> None:
+    net, (one, two, three) = led()
+    one.append(b"x")
+    net.take(to=three)
+    one.append(b"y")
+    net.take(to=three)
+    net.wait(2 * RAFT.heartbeat_s + 0.01)
+    assert three.values == two.values == [b"x", b"y"]
+
+
+def test_followers_learn_of_a_commit_soon_though_nothing_else_is_sent() -> None:
+    net, (one, two, three) = led()
+    one.append(b"x")
+    net.settle()
+    assert (two.partition.applied_index, three.partition.applied_index) == (1, 1)
+    net.wait(RAFT.commit_notice_s + 0.001)
+    assert (two.partition.applied_index, three.partition.applied_index) == (2, 2)
+
+
+def test_an_idle_leader_says_little() -> None:
+    net, (one, *_) = led()
+    mark = len(net.sent)
+    net.wait(30)
+    beats = 30 / RAFT.heartbeat_s
+    assert len(net.sent) - mark <= 4 * (beats + 1)
+    assert one.raft.is_leader
+
+
+# -- reads ----------------------------------------------------------------------------------------------------
+
+
+def behind(net: Net, one: Node, three: Node) -> None:
+    """Let the third broker miss entries that the leader has to read from its disk."""
+    net.isolate(three)
+    for at in range(10):
+        one.append(b"%d" % at + bytes(200))
+        net.settle()
+    one.slow_reads = True
+    net.connect_all()
+    net.settle()
+
+
+def test_entries_are_read_from_the_disk_without_waiting_for_them() -> None:
+    net, (one, two, three) = led()
+    behind(net, one, three)
+    net.wait(1)
+    assert three.values == []
+    for _ in range(10):
+        one.read_all()
+        one.turn()
+        net.settle()
+        net.wait(0.1)
+    one.slow_reads = False
+    net.wait(1)
+    assert three.values == two.values
+    assert len(three.values) == 10
+
+
+def test_a_read_that_ends_after_the_leadership_sends_nothing() -> None:
+    net, (one, two, three) = led()
+    behind(net, one, three)
+    net.wait(1)
+    mark = net.count_sent(one, kind=Append)
+    net.elect(two)
+    assert one.read_all() > 0
+    one.turn()
+    assert net.count_sent(one, kind=Append) == mark
+    net.converge()
+
+
+def test_a_read_from_before_a_new_connection_sends_nothing() -> None:
+    net, (one, two, three) = led()
+    behind(net, one, three)
+    net.disconnect(one, three)
+    mark = net.count_sent(one, three)
+    one.read_all()
+    assert net.count_sent(one, three) == mark
+    net.converge()
+    assert three.values == two.values
+
+
+def test_a_read_that_an_answer_overtook_sends_nothing_out_of_line() -> None:
+    """The follower has those entries by now; what is sent next begins behind them."""
+    net, (one, two, three) = led()
+    behind(net, one, three)
+    net.wait(1)
+    mark = len(net.sent)
+    net.tell(two, three, Append(1, 1, 1, 1, one.entries[1:5]))  # as if an earlier connection had brought them
+    net.deliver(*[parcel._replace(to=one.name) for parcel in net.take(three)])
+    assert one.raft.leadership is not None
+    assert one.raft.leadership.progress[three.name].next_index == 6
+    one.read_all()
+    one.turn()
+    for parcel in net.sent[mark:]:
+        message = parcel.message
+        if isinstance(message, Append):
+            assert are_in_line(message.prev_index, message.prev_term, message.entries)
+    net.converge()
+    assert three.values == two.values
+
+
+# -- a disk that is full --------------------------------------------------------------------------------------
+
+
+def test_a_follower_with_a_full_disk_acknowledges_nothing_and_deposes_nobody() -> None:
+    """It goes on following, and catches up once there is room."""
+    net, (one, two, three) = led()
+    three.fill_disk()
+    mark = len(net.sent)
+    sent = [one.append(b"%d" % at + bytes(200)) for at in range(5)]
+    net.wait(30)
+    assert all(isinstance(each.outcome, Appended) for each in sent)
+    assert three.shape == [(1, 1)]
+    assert not any(
+        reply.accepted and reply.index > 1 for reply in replies([p for p in net.sent[mark:] if p.sender == three.name])
+    )
+    assert net.count_sent(kind=PreVoteRequest) == 2, "of the first election"
+    assert (one.raft.is_leader, one.raft.term) == (True, 1)
+    assert len(net.sent) - mark < 1000
+    three.free_disk()
+    net.wait(2)
+    assert three.values == two.values
+    assert len(three.values) == 5
+
+
+def test_a_trim_reaches_followers_whose_disks_are_full() -> None:
+    """It is how room is made: if it had to wait for room, a cluster that is full would stay so for good."""
+    net, (one, two, three) = led()
+    for at in range(10):
+        one.append(b"%d" % at)
+        net.settle()
+    net.wait(1)
+    two.fill_disk()
+    three.fill_disk()
+    one.partition.instruct(Trim(6))
+    one.engine.touch(net.key)
+    one.turn()
+    net.wait(2)
+    assert [node.partition.start_offset for node in net.nodes] == [6, 6, 6]
+    sent = one.append(b"more")
+    net.settle()
+    assert sent.outcome is None, "records wait for room all the same"
+    assert len(two.values) == len(three.values) == 4
+
+
+# -- proposing ------------------------------------------------------------------------------------------------
+
+
+def test_only_a_leader_takes_entries() -> None:
+    net, (_, two, _) = led()
+    with pytest.raises(NotLeader):
+        two.raft.propose(NOOP, 0, 0)
+    with pytest.raises(NotLeader):
+        two.submit(b"x")
+    assert two.shape == [(1, 1)]
+    assert net.meta
+
+
+def test_an_entry_of_an_earlier_term_is_committed_only_with_one_of_the_leader_s_own() -> None:
+    """Figure 8 of the paper: on a majority, and still replaced by a later leader."""
+    net, (one, two, three) = led()
+    net.isolate(three)
+    one.append(b"x")
+    net.deliver(*net.take(one, two))
+    net.take()
+    net.isolate(one)
+    net.connect(two, three)
+    net.now += 5
+    two.raft._core.election_at = three.raft._core.election_at = net.now + 3
+    net.campaign(two)
+    for _ in range(2):
+        net.deliver(*net.take(two, three))
+        net.deliver(*net.take(three, two))
+    assert two.raft.is_leader
+    assert two.shape == [(1, 1), (2, 1), (3, 2)]
+    assert two.raft.leadership is not None
+    net.take()
+    net.tell(two, three, Append(2, 1, 1, 1, two.entries[1:2]))
+    net.deliver(*net.take(three, two))
+    assert two.raft.leadership.progress[three.name].match_index == 2
+    assert two.raft.commit_index == 1
+    net.settle()
+    assert two.raft.commit_index == 3
+
+
+def test_a_closed_group_sends_nothing_more() -> None:
+    net, (one, _, three) = led()
+    behind(net, one, three)
+    mark = len(net.sent)
+    one.engine.drop(net.meta.key, "a test says so")
+    one.read_all()
+    one.turn()
+    assert len(net.sent) == mark
+    with pytest.raises((LogError, KeyError)):
+        one.partition.log.log.group(1)
