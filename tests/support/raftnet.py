@@ -431,8 +431,8 @@ class Net:
         for node in self.nodes:
             if node.up and node.raft.leadership is not None:
                 node.raft.receive(self.now, next(iter(node.raft.peers), ""), Vote(0))
-            elif node.up and node.raft._is_quiet:
-                node.raft._is_quiet = False
+            elif node.up and node.raft.member.is_quiet:
+                node.raft.member.is_quiet = False
                 node.raft._core.election_at = self.now + self.raft_config.election_s_max
 
     def campaign(self, node: Node) -> None:

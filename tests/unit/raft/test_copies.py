@@ -401,7 +401,7 @@ def test_a_copy_with_a_wrong_offset_is_given_up() -> None:
     net, one, _, three, begin, parts = begun()
     answers(net, three)
     net.tell(one, three, CopyEntries(begin.term, begin.copy, parts[0].entries))
-    number = three.raft._copy.number if three.raft._copy is not None else 0
+    number = three.raft._copied.copy.number if three.raft._copied.copy is not None else 0
     before = three.log.group(number).last_index
     wrong = parts[0].entries[-1]
     later = type(wrong)(wrong.index + 1, wrong.term, wrong.next_offset + 1, wrong.time_ms, wrong.payload)
@@ -567,7 +567,7 @@ def test_what_arrives_in_another_way_during_a_copy_stays() -> None:
     net.connect_all()
     net.deliver(*net.take(one, three, CopyBegin))
     copy = net.take(one, three, CopyEntries)
-    begin = three.raft._copy.begin if three.raft._copy is not None else None
+    begin = three.raft._copied.copy.begin if three.raft._copied.copy is not None else None
     assert begin is not None
     assert begin.last_index == 12
     number = three.partition.log.number

@@ -88,7 +88,7 @@ def test_a_follower_whose_log_is_another_does_not_trust() -> None:
     net.connect_all()
     net.take(one, two)
     net.tell(one, two, Quiet(1, 2, 1))
-    assert not two.raft._is_quiet
+    assert not two.raft.member.is_quiet
     net.wait(2)
     assert two.values == [b"x"]
 
@@ -134,12 +134,12 @@ def test_a_leader_whose_own_disk_lags_does_not_fall_quiet() -> None:
 
 def test_a_heartbeat_ends_the_quiet() -> None:
     net, (one, two, _) = quiet()
-    assert two.raft._is_quiet
+    assert two.raft.member.is_quiet
     net.tell(one, two, Heartbeat(1))
-    assert not two.raft._is_quiet
+    assert not two.raft.member.is_quiet
     assert two.raft.deadline <= net.now + RAFT.election_s_max
     net.wait(5)
-    assert two.raft._is_quiet
+    assert two.raft.member.is_quiet
 
 
 def test_a_quiet_leader_hands_over() -> None:

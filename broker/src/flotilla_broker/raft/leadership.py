@@ -7,12 +7,10 @@ from functools import partial
 from math import inf
 
 from flotilla_broker.log import Entry as LogEntry
-from flotilla_broker.raft.config import RaftConfig
 from flotilla_broker.raft.copying import CopyOut
-from flotilla_broker.raft.grouplog import GroupLog
 from flotilla_broker.raft.guards import find_conflict
+from flotilla_broker.raft.member import Member
 from flotilla_broker.raft.messages import Append, CopyBegin, CopyEntries, Entry, Heartbeat, Quiet, TimeoutNow
-from flotilla_broker.raft.port import Machine, Port
 from flotilla_broker.raft.progress import Mode, Progress
 
 logger = logging.getLogger(__name__)
@@ -28,34 +26,21 @@ class Handover:
 
 
 class Leadership:
-    """What this member does as a leader of one term. `connected` is kept up to date by the group."""
+    """What this member does as a leader of one term."""
 
-    def __init__(
-        self,
-        log: GroupLog,
-        *,
-        term: int,
-        noop_index: int,
-        peers: Sequence[str],
-        connected: set[str],
-        config: RaftConfig,
-        port: Port,
-        machine: Machine,
-        now: float,
-    ) -> None:
-        self.term = term
-        self.noop_index = noop_index
+    def __init__(self, member: Member, now: float) -> None:
+        self.term = member.core.term
         self.over = False
         self.handover: Handover | None = None
-        self.progress = {peer: Progress(noop_index) for peer in peers}
+        self.progress = {peer: Progress(member.core.noop_index) for peer in member.peers}
         self.copies: dict[str, CopyOut] = {}
         self.deadline = now  # of the next heartbeat, or of telling a commit
         self.is_quiet = False  # nothing happens, and followers know it
-        self._log = log
-        self._connected = connected
-        self._config = config
-        self._port = port
-        self._machine = machine
+        self._member = member
+        self._log = member.log
+        self._config = member.config
+        self._port = member.port
+        self._connected = member.connected
         self._heartbeat_at = now
         self._notice_at = inf
         self._copies_made = 0
@@ -146,7 +131,7 @@ class Leadership:
         self.is_quiet = True
         self.deadline = inf
         for peer in self.progress:
-            self._port.send(peer, Quiet(self.term, self._log.last_index, self._log.last_term), held=False)
+            self._member.say(peer, Quiet(self.term, self._log.last_index, self._log.last_term))
 
     def wake(self, now: float) -> None:
         """Send heartbeats again."""
@@ -201,16 +186,16 @@ class Leadership:
         prev = progress.next_index - 1
         wired = [Entry.from_log(entry) for entry in entries]
         message = Append(self.term, prev, self._log.term_of(prev), commit_index, wired)
-        self._port.send(peer, message, held=False)
+        self._member.say(peer, message)
         progress.sent(entries[-1].index, sum(len(entry.payload) for entry in entries), commit_index)
 
     def _beat(self, peer: str, progress: Progress, commit_index: int) -> None:
         """Send an append without entries: it also asks a follower that lost a message for what it lacks."""
         if progress.mode is Mode.COPY or progress.next_index <= self._log.anchor_index:
-            self._port.send(peer, Heartbeat(self.term), held=False)
+            self._member.say(peer, Heartbeat(self.term))
             return
         prev = progress.next_index - 1
-        self._port.send(peer, Append(self.term, prev, self._log.term_of(prev), commit_index, []), held=False)
+        self._member.say(peer, Append(self.term, prev, self._log.term_of(prev), commit_index, []))
         progress.sent(prev, 0, commit_index)
 
     def _retry(self, now: float, peer: str, progress: Progress) -> None:
@@ -222,7 +207,7 @@ class Leadership:
     # -- copies -------------------------------------------------------------------------------------------
 
     def _begin_copy(self, now: float, peer: str, progress: Progress) -> None:
-        index, state = self._machine.snapshot()
+        index, state = self._member.machine.snapshot()
         log = self._log
         self._copies_made += 1
         begin = CopyBegin(
@@ -238,7 +223,7 @@ class Leadership:
         logger.info("%s: %s gets a copy of entries %d to %d", log.number, peer, begin.anchor_index + 1, index)
         progress.begin_copy()
         self.copies[peer] = CopyOut(begin, now)
-        self._port.send(peer, begin, held=False)
+        self._member.say(peer, begin)
 
     def _pump_copy(self, peer: str) -> bool:
         out = self.copies.get(peer)
@@ -257,7 +242,7 @@ class Leadership:
             self._end_copy(peer, self.progress[peer].next_index - 1)  # trimmed meanwhile: another copy
             return
         wired = [Entry.from_log(entry) for entry in entries if entry.index <= out.begin.last_index]
-        self._port.send(peer, CopyEntries(self.term, out.number, wired), held=False)
+        self._member.say(peer, CopyEntries(self.term, out.number, wired))
         out.progress.sent(wired[-1].index, sum(len(entry.payload) for entry in wired), 0)
 
     # -- handing over -------------------------------------------------------------------------------------
@@ -274,4 +259,4 @@ class Leadership:
             self.handover = None
         elif not handover.ordered and self.progress[handover.target].match_index == self._log.last_index:
             handover.ordered = True
-            self._port.send(handover.target, TimeoutNow(self.term), held=False)
+            self._member.say(handover.target, TimeoutNow(self.term))
