@@ -61,6 +61,10 @@ class BrokerProcess:
         with (self.folder / "stderr.txt").open("ab") as stderr:
             self._process = subprocess.Popen(command, stderr=stderr, env=self._environment)
 
+    def set_flags(self, flags: Sequence[str]) -> None:
+        """Change flags for the next start."""
+        self._flags = list(flags)
+
     def set_environment(self, environment: Mapping[str, str]) -> None:
         """Change variables for the next start."""
         self._environment.update(environment)

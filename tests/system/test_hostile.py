@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+import trustme
 
 from flotilla.records import encode
 from support.cluster import BrokerProcess, Cluster, wait_until
@@ -163,3 +164,30 @@ def test_a_wrong_setting_is_named_with_its_rule(tmp_path: Path, flags: list[str]
     assert broker.wait() == 2
     assert text in broker.stderr()
     broker.close()
+
+
+def test_brokers_with_certificates_talk_over_mutual_tls_and_to_nobody_else(tmp_path: Path) -> None:
+    """With certificates given, who has none that the same authority signed is kept out."""
+    ours, other = trustme.CA(), trustme.CA()
+    flags = certificates(tmp_path / "ours", ours)
+    with Cluster(tmp_path / "cluster", flags=(*QUICK, *flags)) as cluster:
+        cluster.create("t")
+        assert post(cluster.leader(), bytes(encode([b"x"]))).status_code == 200
+        stranger = cluster.brokers[0]
+        stranger.kill()
+        stranger.set_flags((*QUICK, *certificates(tmp_path / "other", other)))
+        stranger.start()
+        stranger.wait_alive()
+        wait_until("a refusal", lambda: "certificate" in stranger.stderr().lower())
+        assert stranger.get("/v1/broker")["connected"] == []
+        assert post(cluster.leader(), bytes(encode([b"y"]))).status_code == 200
+
+
+def certificates(folder: Path, authority: trustme.CA) -> list[str]:
+    """Make a certificate for this machine; return the flags that name it."""
+    folder.mkdir()
+    issued = authority.issue_cert("127.0.0.1", "localhost")
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    issued.private_key_pem.write_to_path(str(folder / "key.pem"))
+    issued.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
+    return [flag for name in ("ca", "key", "cert") for flag in (f"--peer-{name}", str(folder / f"{name}.pem"))]

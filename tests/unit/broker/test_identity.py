@@ -1,0 +1,101 @@
+"""Who a broker is: random, made once, and gone with the log that it is kept in."""
+
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from flotilla_broker.identity import BrokerAddress, Identity, StaleWriter, find_identity, open_home
+from flotilla_broker.log import Log, LogConfig
+
+CONFIG = LogConfig(segment_bytes=1 << 16, entry_bytes_max=4000)
+ADDRESS = BrokerAddress("host", 1, "peer", 2)
+A, B = "a" * 32, "b" * 32
+
+
+def numbered() -> Callable[[int], bytes]:
+    """Make ids that can be told apart."""
+    counter = count(1)
+    return lambda size: next(counter).to_bytes(size, "big")
+
+
+IDS = numbered()
+
+
+def reopen(folder: Path, log: Log | None) -> tuple[Log, Identity]:
+    if log is not None:
+        log.close()
+    return open_home(folder, CONFIG, IDS)
+
+
+def test_an_id_is_made_once_and_starts_are_counted(tmp_path: Path) -> None:
+    log, identity = reopen(tmp_path, None)
+    first = identity.id
+    for starts in (2, 3):
+        log, identity = reopen(tmp_path, log)
+        assert (identity.id, identity.starts) == (first, starts)
+    log.close()
+
+
+def test_everything_that_was_noted_is_there_after_a_restart(tmp_path: Path) -> None:
+    log, identity = reopen(tmp_path, None)
+    identity.heed(7)
+    identity.set_brokers({A: ADDRESS})
+    identity.saw(B, 4)
+    identity.close(b"key")
+    log, identity = reopen(tmp_path, log)
+    assert identity.writer_epoch == 7
+    assert identity.brokers == {A: ADDRESS}
+    assert identity.starts_of(B) == 4
+    assert identity.is_closed(b"key")
+    log.close()
+
+
+def test_orders_of_an_earlier_writer_are_refused(tmp_path: Path) -> None:
+    """Guarantee 6."""
+    log, identity = reopen(tmp_path, None)
+    identity.heed(3)
+    identity.heed(3)
+    with pytest.raises(StaleWriter, match="epoch 3"):
+        identity.heed(2)
+    log.close()
+
+
+def test_an_empty_folder_is_somebody_else(tmp_path: Path) -> None:
+    log, one = reopen(tmp_path / "one", None)
+    log.close()
+    log, two = reopen(tmp_path / "two", None)
+    log.close()
+    assert one.id != two.id
+
+
+def test_a_store_that_cannot_be_read_is_put_aside(tmp_path: Path) -> None:
+    """A new id, and what is left of the old one stays for whoever wants to look at it."""
+    log, identity = reopen(tmp_path, None)
+    before = identity.id
+    log.close()
+    (tmp_path / "log" / "store.json").write_text("{}")
+    log, identity = reopen(tmp_path, None)
+    assert identity.id != before
+    assert (tmp_path / "log.damaged-1" / "store.json").read_text() == "{}"
+    log.close()
+
+
+def test_a_broker_that_gave_itself_up_comes_back_as_another(tmp_path: Path) -> None:
+    log, identity = reopen(tmp_path, None)
+    before = identity.id
+    identity.give_up("the store is older than it was")
+    log, identity = reopen(tmp_path, log)
+    assert identity.id != before
+    assert find_identity(log) is not None
+    log.close()
+
+
+def test_a_store_with_fewer_starts_than_were_seen_is_older_than_it_was(tmp_path: Path) -> None:
+    log, identity = reopen(tmp_path, None)
+    assert not identity.saw(A, 5)
+    assert not identity.saw(A, 5)
+    assert identity.saw(A, 4)
+    assert not identity.saw(A, 6)
+    log.close()
