@@ -12,14 +12,13 @@ It turns batches into entries, knows what each producer sent last, and tells how
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
-from flotilla.records import BatchHeader, Buffer, assign
+from flotilla.records import BatchHeader, Buffer
 from flotilla_broker.log import EntryMissing, Log
 from flotilla_broker.partition.config import PartitionConfig
+from flotilla_broker.partition.draft import Draft, Submitted
 from flotilla_broker.partition.entries import (
     NOOP,
-    RECORDS,
     Content,
     Expire,
     Instruction,
@@ -38,35 +37,6 @@ from flotilla_broker.raft import Entry, EntryRefused, GroupLog, NotLeader, Port,
 logger = logging.getLogger(__name__)
 
 _REPLAY_BYTES = 4 << 20
-
-
-class Submitted(NamedTuple):
-    """A batch that waits for the next entry."""
-
-    header: BatchHeader
-    batch: Buffer
-    done: Done
-
-
-class Draft:
-    """An entry in the making: batches one behind the other, each with its offset and the time of the entry."""
-
-    def __init__(self, index: int, term: int, next_offset: int, time_ms: int) -> None:
-        self.index = index
-        self.term = term
-        self.next_offset = next_offset
-        self.time_ms = time_ms
-        self.payload = bytearray(RECORDS)
-        self.waiters: list[Waiter] = []
-
-    def add(self, header: BatchHeader, batch: Buffer, done: Done) -> None:
-        """Put a batch behind the others."""
-        start = len(self.payload)
-        self.payload += batch
-        with memoryview(self.payload) as view:
-            assign(view[start:], self.next_offset, self.time_ms)
-        self.waiters.append(Waiter(self.term, Appended(self.next_offset, self.time_ms), done))
-        self.next_offset += header.count
 
 
 class Partition:
