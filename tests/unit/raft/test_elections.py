@@ -386,3 +386,30 @@ def test_terms_do_not_go_back_in_a_crash() -> None:
     assert [node.raft.term for node in net.nodes] == [1, 1, 1]
     net.converge()
     assert {node.raft.term for node in net.nodes} != {1}
+
+
+def test_two_that_lose_patience_at_the_same_time_do_not_split_the_votes() -> None:
+    """One gives way, so there is a leader in the first term, though the third member is away."""
+    net = Net()
+    one, two, three = net.nodes
+    three.crash()
+    net.take()
+    net.campaign(one)
+    net.campaign(two)
+    net.settle()
+    assert (one.raft.term, two.raft.term) == (1, 1)
+    assert [one.raft.is_leader, two.raft.is_leader] == [False, True]
+
+
+def test_who_asked_long_ago_does_not_stand_in_the_way_of_others() -> None:
+    """Its own ballot is over, answered or not."""
+    net = Net()
+    one, two, three = net.nodes
+    three.crash()
+    net.take()
+    net.campaign(two)
+    net.take()
+    net.now += 1
+    net.campaign(one)
+    net.settle()
+    assert one.raft.is_leader

@@ -22,6 +22,7 @@ from flotilla_broker.raft.guards import (
     judge_append,
     known_commit,
     may_install,
+    yields_to,
 )
 
 MEMBERS = 3
@@ -280,6 +281,17 @@ def test_a_reply_counts_only_in_its_own_term() -> None:
 def test_a_commit_is_known_up_to_where_the_disk_is() -> None:
     """D, for groups of one as well."""
     assert [known_commit(commit, 5) for commit in (4, 5, 6)] == [4, 5, 5]
+
+
+def test_of_two_that_ask_at_the_same_time_one_gives_way() -> None:
+    """To a longer log, or else to the larger id: never both, and never none."""
+    for last, own_last in (((1, 5), (1, 5)), ((2, 1), (1, 9)), ((1, 6), (1, 5))):
+        for one, other in (("a", "b"), ("b", "a")):
+            there = yields_to(one, other, last=last, own_last=own_last)
+            back = yields_to(other, one, last=own_last, own_last=last)
+            assert there != back
+    assert yields_to("a", "b", last=(1, 6), own_last=(1, 5))
+    assert yields_to("b", "a", last=(1, 5), own_last=(1, 5))
 
 
 def test_a_vote_counts_once() -> None:

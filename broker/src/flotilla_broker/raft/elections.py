@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from flotilla_broker.raft.guards import grants_pre_vote, is_first_vote, is_majority
+from flotilla_broker.raft.guards import grants_pre_vote, is_first_vote, is_majority, yields_to
 from flotilla_broker.raft.member import Member
 from flotilla_broker.raft.messages import PreVote, PreVoteRequest, TimeoutNow, Vote
 
@@ -13,6 +13,7 @@ class Ballot:
 
     number: int
     members: int
+    asked_at: float
     granted: set[str] = field(default_factory=set)
 
     def grant(self, member: str) -> bool:
@@ -34,7 +35,7 @@ class Elections:
         """Ask whether a candidacy would have a majority; ask again later if there is no answer."""
         member, config = self._member, self._member.config
         self._ballots += 1
-        self._ballot = Ballot(self._ballots, len(member.peers) + 1)
+        self._ballot = Ballot(self._ballots, len(member.peers) + 1, now)
         member.is_quiet = False
         member.wait_for_leader(now, config.election_s_min, config.election_s_max)
         log = member.log
@@ -54,7 +55,22 @@ class Elections:
             own_last=(member.log.last_term, member.log.last_index),
             leader_lives=member.leader_lives(now),
         )
+        if granted and self._is_asking(now):
+            granted = self._give_way(peer, message)
         member.say(peer, PreVote(member.core.term, message.ballot, granted))
+
+    def _is_asking(self, now: float) -> bool:
+        """Tell whether answers to a ballot of one's own are still to be expected."""
+        return self._ballot is not None and now - self._ballot.asked_at < self._member.config.heartbeat_s
+
+    def _give_way(self, rival: str, message: PreVoteRequest) -> bool:
+        """Support a rival instead of oneself, or not."""
+        log = self._member.log
+        last, own_last = (message.last_term, message.last_index), (log.last_term, log.last_index)
+        if not yields_to(rival, self._member.me, last=last, own_last=own_last):
+            return False
+        self._ballot = None
+        return True
 
     def on_pre_vote(self, now: float, peer: str, message: PreVote) -> None:
         """Count an answer, unless a leader was heard of meanwhile."""

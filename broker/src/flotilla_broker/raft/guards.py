@@ -146,6 +146,15 @@ def grants_pre_vote(
     return term > own_term and last >= own_last and not leader_lives
 
 
+def yields_to(rival: str, me: str, *, last: tuple[int, int], own_last: tuple[int, int]) -> bool:
+    """Tell whether a member that asks for support itself should rather give it to a rival.
+
+    Two that campaign at the same time split the votes, and nobody leads until they lose patience. So one of them gives
+    way: to a longer log, or else to the larger id.
+    """
+    return (last, rival) > (own_last, me)
+
+
 def is_majority(count: int, members: int) -> bool:
     """Tell whether `count` of `members` is more than half."""
     return 2 * count > members
