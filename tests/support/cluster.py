@@ -15,6 +15,7 @@ import httpx
 
 T = TypeVar("T")
 
+_NO_PICKLE = Path(__file__).resolve().parent / "nopickle"  # no broker ever unpickles anything
 _WAIT_S = 30.0
 _POLL_S = 0.02
 
@@ -49,7 +50,7 @@ class BrokerProcess:
         self.url = f"http://127.0.0.1:{self.port}"
         self.id = ""
         self._flags = list(flags)
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = {**os.environ, "PYTHONPATH": str(_NO_PICKLE), **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._client = httpx.Client(base_url=self.url, timeout=10)
         folder.mkdir(parents=True, exist_ok=True)

