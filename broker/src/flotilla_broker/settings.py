@@ -63,7 +63,9 @@ class Settings:
     election_s_min: float = _setting(1.5, "a leader that is silent for this long may be replaced", float)
     election_s_max: float = _setting(3.0, "a leader that is silent for this long will be replaced", float)
     body_bytes_max: int = _setting(32 << 20, "the largest request", parse_size)
-    in_flight_bytes_max: int = _setting(256 << 20, "appends that are under way, all together", parse_size)
+    in_flight_bytes_max: int = _setting(
+        256 << 20, "appends that are under way, all together; and as much again for fetches", parse_size
+    )
     connections_max: int = _setting(2048, "connections of clients", int)
     append_s_max: float = _setting(10.0, "an append that takes longer is answered with: unknown", float)
     fetch_bytes_max: int = _setting(16 << 20, "the largest answer to a fetch", parse_size)

@@ -8,15 +8,17 @@ import asyncio
 
 from flotilla_broker.api.asgi import Buffer, Headers, Receive, Scope, Send, number, parse_query, respond
 from flotilla_broker.api.errors import Refusal
+from flotilla_broker.api.limits import InFlight
 from flotilla_broker.api.lookup import Lookup
 from flotilla_broker.api.metrics import Metrics
-from flotilla_broker.log import EntryMissing, LogError
+from flotilla_broker.log import EntryMissing, GroupUnknown, LogError
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.partition.reading import select_batches
 from flotilla_broker.server import Broker
 
 BATCH_TYPE = (b"content-type", b"application/vnd.flotilla.batch")
 _BYTES_DEFAULT = 1 << 20
+_LOOKS_MAX = 5
 _PARTITION_MAX = (1 << 32) - 1
 
 
@@ -28,53 +30,52 @@ class FetchEndpoint:
         self._lookup = lookup
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
+        self.in_flight = InFlight(broker.settings.in_flight_bytes_max)  # answers on their way to slow readers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - there is no body
         """Answer one request."""
         if scope["method"] != "GET":
             raise Refusal("method_not_allowed", "fetch takes GET")
         query = parse_query(scope["query_string"])
-        topic, index = query.get("topic", ""), number(query, "partition", None, _PARTITION_MAX)
         settings = self._broker.settings
         bytes_max = min(number(query, "max_bytes", _BYTES_DEFAULT), settings.fetch_bytes_max)
-        wait_ms = min(number(query, "wait_ms", 0), settings.wait_ms_max)
-        any_replica = query.get("replica", "leader") == "any"
-        deadline = self._loop.time() + wait_ms / 1000
-        partition = self._find(topic, index, any_replica=any_replica)
+        deadline = self._loop.time() + min(number(query, "wait_ms", 0), settings.wait_ms_max) / 1000
+        partition = self._find(query)
         offset = find_offset(partition, query)
-        batches: list[Buffer] = []
         while True:
-            batches = await self._read(partition, offset, bytes_max)
-            if batches or not await self._wait(partition, offset, deadline):
-                break
-            partition = self._find(topic, index, any_replica=any_replica)
-        size = sum(len(batch) for batch in batches)
-        self._metrics.fetched(size)
-        await respond(send, 200, _headers(partition), batches)
+            if offset < partition.committed_offset or offset < partition.start_offset:
+                with self.in_flight.hold(bytes_max):
+                    batches = await self._read(partition, offset, bytes_max)
+                    self._metrics.fetched(sum(len(batch) for batch in batches))
+                    await respond(send, 200, _headers(partition), batches)
+                return
+            if not await self._wait(partition, offset, deadline):
+                await respond(send, 200, _headers(partition), [])
+                return
+            partition = self._find(query)
 
-    def _find(self, topic: str, index: int, *, any_replica: bool) -> Partition:
-        return self._lookup.replica(topic, index) if any_replica else self._lookup.settled_leader(topic, index)
+    def _find(self, query: dict[str, str]) -> Partition:
+        topic, index = query.get("topic", ""), number(query, "partition", None, _PARTITION_MAX)
+        if query.get("replica", "leader") == "any":
+            return self._lookup.replica(topic, index)
+        return self._lookup.settled_leader(topic, index)
 
     async def _read(self, partition: Partition, offset: int, bytes_max: int) -> list[Buffer]:
-        if offset < partition.start_offset:
-            raise Refusal(
-                "offset_out_of_range",
-                f"offset {offset} is gone: records begin at {partition.start_offset}",
-                first_offset=partition.start_offset,
-                next_offset=partition.committed_offset,
-            )
-        if offset >= partition.committed_offset:
-            return []
-        number = partition.log.number
-        at = self._broker.log.find_offset(number, offset)
-        committed_index = partition.applied_index
-        try:
-            entries = await self._broker.read_entries(number, at, bytes_max)
-        except EntryMissing as error:
-            raise Refusal("not_settled", f"the records were moved while they were read; ask again ({error})") from error
-        except LogError as error:
-            raise Refusal("broken", f"this replica cannot be read: {error}") from error
-        return select_batches(entries, offset, committed_index, bytes_max)
+        """Read batches; look again if they were trimmed or the log was replaced while they were read."""
+        for _ in range(_LOOKS_MAX):
+            if offset < partition.start_offset:
+                raise out_of_range(partition, f"offset {offset} is gone: records begin at {partition.start_offset}")
+            log, committed_index = partition.log, partition.applied_index
+            try:
+                entries = await self._broker.read_entries(
+                    log.number, self._broker.log.find_offset(log.number, offset), bytes_max
+                )
+            except (EntryMissing, GroupUnknown):
+                continue
+            except LogError as error:
+                raise Refusal("broken", f"this replica cannot be read: {error}") from error
+            return select_batches(entries, offset, committed_index, bytes_max)
+        raise Refusal("not_settled", "the records were moved while they were read; ask again")
 
     async def _wait(self, partition: Partition, offset: int, deadline: float) -> bool:
         """Wait for records at `offset`; return False when time is over."""
@@ -104,14 +105,17 @@ def find_offset(partition: Partition, query: dict[str, str]) -> int:
     if text == "latest":
         return partition.committed_offset
     offset = number(query, "offset", None)
-    if offset > partition.committed_offset:
-        raise Refusal(
-            "offset_out_of_range",
-            f"offset {offset} is yet to come: the next record gets {partition.committed_offset}",
-            first_offset=partition.start_offset,
-            next_offset=partition.committed_offset,
-        )
+    if offset > partition.committed_offset and partition.raft.is_settled:  # others may just not know of it yet
+        next_offset = partition.committed_offset
+        raise out_of_range(partition, f"offset {offset} is yet to come: the next record gets {next_offset}")
     return offset
+
+
+def out_of_range(partition: Partition, text: str) -> Refusal:
+    """Refuse an offset, and name those that there are."""
+    return Refusal(
+        "offset_out_of_range", text, first_offset=partition.start_offset, next_offset=partition.committed_offset
+    )
 
 
 def _headers(partition: Partition) -> Headers:

@@ -17,9 +17,7 @@ class InFlight:
     def hold(self, size: int) -> Iterator[None]:
         """Count `size` bytes while the block runs; refuse if there are too many already."""
         if self.bytes + size > self.bytes_max:
-            raise Refusal(
-                "busy", f"{self.bytes} bytes of appends are under way, {self.bytes_max} is the limit; try again soon"
-            )
+            raise Refusal("busy", f"{self.bytes} bytes are under way, {self.bytes_max} is the limit; try again soon")
         self.bytes += size
         try:
             yield
