@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from flotilla.records import NO_PRODUCER, decode, split
+from flotilla_broker.log import LogFailed
 from flotilla_broker.partition.entries import RECORDS, Expire, Trim
 from flotilla_broker.partition.meta import ReplicaMeta
 from flotilla_broker.partition.partition import Partition
@@ -148,7 +149,12 @@ class World:
 
     def _restart(self, broker: SimBroker) -> None:
         if not broker.up:
-            broker.start()
+            try:
+                broker.start()
+            except LogFailed:  # the disk is so full that not even a start fits
+                broker.stop(1.0)
+                self.clock.after(1.0, partial(self._restart, broker))
+                return
             for other in self.brokers.values():
                 if other.up and other is not broker and self.rng.random() < 0.9:
                     self.network.connect(broker.name, other.name)
