@@ -134,7 +134,8 @@ def used(brokers: list[BrokerProcess]) -> Iterator[dict[str, float]]:
     spent = [cpu(process) - start for process, start in zip(processes, before, strict=True)]
     rss = max(process.memory_info().rss for process in processes) / 1e6
     print(
-        f"CPU per million records: brokers {sum(spent) / million:.2f} s, client {(time.process_time() - own) / million:.2f} s; "
+        f"CPU per million records: brokers {sum(spent) / million:.2f} s, "
+        f"client {(time.process_time() - own) / million:.2f} s; "
         f"largest broker {rss:.0f} MB, client {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB"
     )
 
@@ -167,7 +168,9 @@ def many(cluster: Cluster, seconds: float, wanted: list[str]) -> None:
             broker.wait_alive()
         alive = time.monotonic() - began
         wait_settled(cluster, count)
-        print(f"restart of all: processes answer after {alive:.1f} s, all leaders after {time.monotonic() - began:.1f} s")
+        print(
+            f"restart of all: processes answer after {alive:.1f} s, all leaders after {time.monotonic() - began:.1f} s"
+        )
 
 
 def wait_settled(cluster: Cluster, count: int) -> None:

@@ -198,6 +198,7 @@ def _add_orders(app: FastAPI, broker: Broker) -> None:
             _lead(lambda: found.instruct(Seal()))
             broker.engine.touch(found.key)
             broker.wake()
+        await broker.durable()
         return describe(found)
 
     @app.post("/v1/replicas/{topic_id}/{partition}/{epoch}/hand-over", tags=["orders"])
@@ -206,6 +207,7 @@ def _add_orders(app: FastAPI, broker: Broker) -> None:
         _heed(broker, order.writer_epoch)
         found = _find(broker, topic_id, partition, epoch)
         _lead(lambda: broker.hand_over(found, order.target))
+        await broker.durable()
         return describe(found)
 
 
