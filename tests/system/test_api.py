@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import signal
 import socket
 import threading
 import time
@@ -78,7 +79,7 @@ def test_several_batches_for_several_partitions_go_in_one_request(broker: Broker
 def test_a_retry_is_answered_with_the_old_offset(broker: BrokerProcess) -> None:
     """Guarantee 3: retries do not duplicate."""
     first, again = (append(broker, [b"once"], producer_id=b"retrying-produce").json() for _ in range(2))
-    assert again["base_offset"] == first["base_offset"]
+    assert again == {"status": "ok", "base_offset": first["base_offset"], "append_time_ms": None}
     assert broker.get(REPLICA)["next_offset"] == first["base_offset"] + 1
 
 
@@ -209,15 +210,35 @@ def test_wrong_methods_and_paths_are_refused(broker: BrokerProcess) -> None:
     assert broker.request("GET", "/v2/anything").json()["code"] == "not_found"
 
 
+def test_a_body_that_is_announced_and_does_not_come_holds_up_nobody(broker: BrokerProcess) -> None:
+    """What counts is what has arrived."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", broker.port)))
+            sock.sendall(b"POST /v1/append?topic=t&partition=0 HTTP/1.1\r\nContent-Length: 33554432\r\n\r\n")
+        assert append(broker, [b"not held up"]).status_code == 200
+
+
+def test_headers_and_orders_without_end_are_cut_off(broker: BrokerProcess) -> None:
+    with socket.create_connection(("127.0.0.1", broker.port)) as sock, contextlib.suppress(OSError):
+        sock.sendall(b"GET /healthz HTTP/1.1\r\n")
+        for _ in range(100):
+            sock.sendall(b"x: " + b"y" * 10_000 + b"\r\n")
+        assert sock.recv(1) == b""
+    answer = broker.request("PUT", "/v1/brokers", content=bytes(5 << 20))
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    assert broker.get("/healthz") == {"status": "alive"}
+
+
 def test_more_bytes_under_way_than_allowed_are_refused_for_now(broker: BrokerProcess) -> None:
-    """A body that is announced and does not come holds its share; what is too much is told to come again."""
+    """A body that has mostly arrived holds its share; what is too much is told to come again."""
     with httpx.Client(base_url=broker.url, timeout=20) as slow:
         release = threading.Event()
 
         def body() -> Iterator[bytes]:
-            yield bytes(10)
-            release.wait(15)
             yield bytes((32 << 20) - 10)
+            release.wait(15)
+            yield bytes(10)
 
         headers = {"content-length": str(32 << 20)}
         target = "/v1/append?topic=t&partition=0"
@@ -238,16 +259,17 @@ def test_more_bytes_under_way_than_allowed_are_refused_for_now(broker: BrokerPro
 
 
 def test_more_connections_than_allowed_are_refused_for_now(broker: BrokerProcess) -> None:
-    """With 50 allowed, those beyond are answered with 503, and the broker goes on."""
+    """With 50 allowed, those beyond are answered with 503; the broker goes on, and is not taken for ill."""
     with contextlib.ExitStack() as stack:
         for _ in range(60):
             stack.enter_context(socket.create_connection(("127.0.0.1", broker.port)))
 
         def refused() -> bool:
             with httpx.Client(base_url=broker.url) as client:
-                return client.get("/healthz").status_code == 503
+                return client.get("/v1/broker").status_code == 503
 
         wait_until("a refusal", refused)
+        assert broker.get("/healthz") == {"status": "alive"}
     wait_until("room", lambda: broker.request("GET", "/healthz").status_code == 200)
 
 
@@ -307,6 +329,64 @@ def test_a_removed_replica_is_gone_for_good(broker: BrokerProcess) -> None:
     assert broker.request("DELETE", f"{path}?writer_epoch=1").status_code == 200
     assert broker.request("GET", path).status_code == 404
     assert broker.request("DELETE", f"{path}?writer_epoch=1").json()["code"] == "not_found"
+    again = broker.request("PUT", path, json={"writer_epoch": 1, "topic": "gone", "members": [broker.id]})
+    assert (again.status_code, again.json()["code"]) == (409, "conflict"), "it would vote again in the same terms"
+
+
+def test_a_topic_made_again_under_the_same_name_waits_until_the_old_one_is_gone(broker: BrokerProcess) -> None:
+    """Otherwise nobody knows which of the two an append is for."""
+    order = {"writer_epoch": 1, "topic": "t", "members": [broker.id]}
+    answer = broker.request("PUT", f"/v1/replicas/{'5' * 32}/0/1", json=order)
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+
+
+@pytest.mark.parametrize("epoch", ["-1", "18446744073709551615", "18446744073709551616", "x"])
+def test_a_writer_epoch_that_nobody_can_have_is_refused(broker: BrokerProcess, epoch: str) -> None:
+    answer = broker.request("DELETE", f"/v1/replicas/{'6' * 32}/0/1?writer_epoch={epoch}")
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+
+
+def test_an_order_that_is_refused_raises_the_writer_epoch_for_good(tmp_path: Path) -> None:
+    """The next one who gives orders with the old epoch is refused, also after a kill."""
+    with Cluster(tmp_path, 1) as cluster:
+        (broker,) = cluster.brokers
+        assert broker.request("DELETE", f"{REPLICA}?writer_epoch=9").json()["code"] == "not_found"
+        broker.kill()
+        broker.start()
+        broker.wait_alive()
+        assert broker.get("/v1/broker")["writer_epoch"] == 9
+
+
+@pytest.mark.parametrize("host", ["bro\u0001ker", "a b", "", "x" * 300, "a/b"])
+def test_an_address_that_could_not_be_read_again_is_refused(broker: BrokerProcess, host: str) -> None:
+    """What a broker notes about itself it must be able to read at its next start."""
+    address = {"host": host, "port": 1, "peer_host": "h", "peer_port": 1}
+    answer = broker.request("PUT", "/v1/brokers", json={"writer_epoch": 1, "brokers": {"a" * 32: address}})
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+
+
+def test_more_brokers_than_a_book_holds_are_refused(broker: BrokerProcess) -> None:
+    address = {"host": "h", "port": 1, "peer_host": "h", "peer_port": 1}
+    brokers = {f"{number:032x}": address for number in range(1025)}
+    answer = broker.request("PUT", "/v1/brokers", json={"writer_epoch": 1, "brokers": brokers})
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+
+
+def test_an_append_that_a_stop_interrupts_ends_unknown(tmp_path: Path) -> None:
+    """It is on disk here and may be committed later: no other answer would be true."""
+    with Cluster(tmp_path, 3) as cluster:
+        cluster.create("t")
+        leader = cluster.leader()
+        for other in cluster.brokers:
+            if other is not leader:
+                other.kill()
+        answers: list[httpx.Response] = []
+        sender = threading.Thread(target=lambda: answers.append(append(leader, [b"in doubt"])))
+        sender.start()
+        wait_until("the entry", lambda: leader.get(REPLICA)["last_index"] > leader.get(REPLICA)["committed_index"])
+        leader.signal(signal.SIGTERM)
+        sender.join()
+        assert (answers[0].status_code, answers[0].json()["code"]) == (504, "unknown_outcome")
 
 
 def test_a_sealed_partition_takes_no_records(broker: BrokerProcess) -> None:

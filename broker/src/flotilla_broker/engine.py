@@ -19,9 +19,9 @@ import msgspec
 from flotilla_broker.log import Durable, Entry, Log, LogError
 from flotilla_broker.partition.config import PartitionConfig
 from flotilla_broker.partition.errors import PartitionError
-from flotilla_broker.partition.meta import GroupKey, ReplicaMeta
+from flotilla_broker.partition.meta import GroupKey, ReplicaMeta, kind_of
 from flotilla_broker.partition.partition import Partition
-from flotilla_broker.raft import Message, RaftConfig, RaftError
+from flotilla_broker.raft import Message, RaftConfig, RaftError, RaftGroup
 from flotilla_broker.raft.copying import UNFINISHED
 from flotilla_broker.raft.port import ReadDone
 
@@ -104,6 +104,7 @@ class Engine:
         self._raft_config = raft_config
         self._clock_ms = clock_ms
         self._chance = chance
+        self._is_halted = False
         self._connected: set[str] = set()
         self._by_number: dict[int | None, bytes] = {}
         self._numbers: dict[bytes, int] = {}
@@ -120,10 +121,13 @@ class Engine:
             if group.meta == UNFINISHED:
                 self.log.drop_group(number)
                 continue
+            if kind_of(group.meta) == "broker":
+                continue
             try:
                 meta = ReplicaMeta.from_bytes(group.meta)
-            except msgspec.DecodeError:
-                continue  # the broker's note about itself
+            except msgspec.DecodeError as error:
+                logger.error("group %d stays as it is: what it says of itself cannot be read: %s", number, error)  # noqa: TRY400
+                continue
             self._start(meta, number, now)
 
     def open(self, meta: ReplicaMeta, now: float) -> Partition:
@@ -209,17 +213,17 @@ class Engine:
     def connect(self, now: float, peer: str) -> None:
         """A connection to another broker was made."""
         self._connected.add(peer)
-        for key, partition in self.partitions.items():
+        for key, partition in list(self.partitions.items()):
             if peer in partition.raft.peers:
-                partition.raft.connect(now, peer)
+                self._guard(key, partition, lambda raft: raft.connect(now, peer))
                 self.touch(key)
 
     def disconnect(self, now: float, peer: str) -> None:
         """The connection to another broker broke."""
         self._connected.discard(peer)
-        for key, partition in self.partitions.items():
+        for key, partition in list(self.partitions.items()):
             if peer in partition.raft.peers:
-                partition.raft.disconnect(now, peer)
+                self._guard(key, partition, lambda raft: raft.disconnect(now, peer))
                 self._set_timer(key, partition)
 
     def writable(self, peer: str) -> None:
@@ -231,7 +235,7 @@ class Engine:
     def receive(self, now: float, peer: str, key: bytes, message: Message) -> None:
         """Take a message from another broker, for one group."""
         partition = self.partitions.get(key)
-        if partition is None:
+        if partition is None or self._is_halted:
             return
         try:
             partition.raft.receive(now, peer, message)
@@ -254,6 +258,8 @@ class Engine:
 
     def flushed(self, now: float, durable: Durable) -> None:
         """A flush has ended: let go what waited for it, and see what is committed now."""
+        if self._is_halted:
+            return
         while self._held and self._held[0].lsn <= durable.lsn:
             held = self._held.popleft()
             self.network.send(held.peer, held.key, held.message)
@@ -261,8 +267,28 @@ class Engine:
             key = self._by_number.get(number)
             partition = self.partitions.get(key) if key is not None else None
             if key is not None and partition is not None:
-                partition.raft.durable(now)
+                self._guard(key, partition, lambda raft: raft.durable(now))
                 self.touch(key)
+
+    def _guard(self, key: bytes, partition: Partition, act: Callable[[RaftGroup], None]) -> None:
+        """Let something happen to one group, which must not concern the others if it goes wrong."""
+        try:
+            act(partition.raft)
+        except Exception as error:  # noqa: BLE001 - as in `receive`
+            self._break(key, partition, error)
+
+    def stop_group(self, number: int, error: Exception) -> None:
+        """Take a replica out of service whose log cannot be read any more."""
+        key = self._by_number.get(number)
+        partition = self.partitions.get(key) if key is not None else None
+        if key is not None and partition is not None:
+            self._break(key, partition, error)
+
+    def halt(self) -> None:
+        """Say and do nothing any more: this broker has to end, and must not promise anything until then."""
+        self._is_halted = True
+        self._held.clear()
+        self._dirty.clear()
 
     def touch(self, key: bytes) -> None:
         """Give a group a turn."""
@@ -270,6 +296,8 @@ class Engine:
 
     def send(self, peer: str, key: bytes, message: Message, *, held: bool) -> None:
         """Send a message, now or when all that was logged so far is durable."""
+        if self._is_halted:
+            return
         lsn = self.log.last_lsn
         if held and lsn > self.log.durable_lsn:
             self._held.append(_Held(lsn, peer, key, message))
@@ -290,6 +318,8 @@ class Engine:
 
     def turn(self, now: float) -> None:
         """Do what is due: queued appends become entries, entries go to followers, elections begin."""
+        if self._is_halted:
+            return
         self._take_timers(now)
         dirty, self._dirty = self._dirty, {}
         for key in dirty:

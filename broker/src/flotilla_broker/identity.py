@@ -13,6 +13,7 @@ from typing import Annotated
 import msgspec
 
 from flotilla_broker.log import Log, LogConfig, StoreUnreadable, open_folder
+from flotilla_broker.partition.meta import kind_of
 
 logger = logging.getLogger(__name__)
 
@@ -39,16 +40,32 @@ class BrokerAddress(msgspec.Struct, frozen=True):
         return f"http://{host}:{self.port}"
 
 
+class Start(msgspec.Struct, frozen=True, array_like=True):
+    """One start of a broker: the how-manyth of its store, and a number that is drawn for it."""
+
+    number: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 0
+    token: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
+
+    def is_older_than(self, seen: "Start") -> bool:
+        """Tell whether this start is of a store that forgot `seen`: an earlier one, or the same number drawn anew."""
+        return self.number < seen.number or (self.number == seen.number and self.token != seen.token)
+
+
 class BrokerMeta(msgspec.Struct, frozen=True, tag="broker"):
     """What is kept."""
 
     id: BrokerId
     starts: int = 0  # how often this store was opened: one that is older than it was has fewer
+    token: bytes = b""  # drawn at each start: two starts with the same number are told apart
     writer_epoch: int = 0  # the highest that was seen; orders of a lower one are refused
     brokers: dict[BrokerId, BrokerAddress] = {}
-    seen: dict[BrokerId, int] = {}  # how often other brokers had been started when they were last seen
-    closed: tuple[bytes, ...] = ()  # keys of groups in which this broker must never be a member again
+    seen: dict[BrokerId, Start] = {}  # how often other brokers had been started when they were last seen
+    closed: tuple[bytes, ...] = ()  # keys of groups in which this broker was a member, and must never be again
     version: int = 1
+
+
+class IdentityUnreadable(Exception):
+    """The broker's note in the log is there, and cannot be read: by a version that is too old, or for a mistake."""
 
 
 class StaleWriter(Exception):
@@ -74,9 +91,9 @@ class Identity:
         return self._meta.writer_epoch
 
     @property
-    def starts(self) -> int:
-        """How often this store was opened."""
-        return self._meta.starts
+    def start(self) -> Start:
+        """How often this store was opened, and what was drawn for this time."""
+        return Start(self._meta.starts, self._meta.token)
 
     @property
     def brokers(self) -> Mapping[str, BrokerAddress]:
@@ -97,22 +114,22 @@ class Identity:
         if dict(brokers) != self._meta.brokers:
             self._change(msgspec.structs.replace(self._meta, brokers=dict(brokers)))
 
-    def starts_of(self, peer: str) -> int:
+    def start_of(self, peer: str) -> Start:
         """Tell how often another broker had been started when it was last seen."""
-        return self._meta.seen.get(peer, 0)
+        return self._meta.seen.get(peer, Start())
 
-    def saw(self, peer: str, starts: int) -> bool:
-        """Take note of how often another broker was started; return whether its store is older than it was.
+    def saw(self, peer: str, start: Start) -> bool:
+        """Take note of another broker's start; return whether its store is older than it was.
 
         Somebody who restores an old copy of a store brings back a broker that has forgotten votes and entries. It
         must not take part under its old id; the others remember, because it cannot.
         """
-        if starts > self.starts_of(peer):
-            self._change(msgspec.structs.replace(self._meta, seen={**self._meta.seen, peer: starts}))
-        return starts < self.starts_of(peer)
+        if start.number > self.start_of(peer).number:
+            self._change(msgspec.structs.replace(self._meta, seen={**self._meta.seen, peer: start}))
+        return start.is_older_than(self.start_of(peer))
 
     def is_closed(self, key: bytes) -> bool:
-        """Tell whether this broker must not be a member of a group: it was one, and its data was damaged."""
+        """Tell whether this broker must not be a member of a group: it was one, and its replica was removed."""
         return key in self._meta.closed
 
     def close(self, key: bytes) -> None:
@@ -125,8 +142,19 @@ class Identity:
         self._log.quarantine(self._number, reason)
 
     def _change(self, meta: BrokerMeta) -> None:
-        self._log.set_meta(self._number, msgspec.msgpack.encode(meta))
+        self._log.set_meta(self._number, _encode(meta))
         self._meta = meta
+
+    def begin(self, token: bytes) -> None:
+        """Count a start."""
+        self._change(msgspec.structs.replace(self._meta, starts=self._meta.starts + 1, token=token))
+
+
+def _encode(meta: BrokerMeta) -> bytes:
+    """Write a note that can be read again: one that cannot would cost the broker everything at its next start."""
+    data = msgspec.msgpack.encode(meta)
+    msgspec.msgpack.decode(data, type=BrokerMeta)
+    return data
 
 
 def open_home(folder: Path, config: LogConfig, random_bytes: Callable[[int], bytes]) -> tuple[Log, Identity]:
@@ -138,7 +166,7 @@ def open_home(folder: Path, config: LogConfig, random_bytes: Callable[[int], byt
         return _start_over(folder, config, random_bytes, str(error))
     found = find_identity(log)
     if found is not None:
-        found._change(msgspec.structs.replace(found._meta, starts=found.starts + 1))  # noqa: SLF001 - one module
+        found.begin(random_bytes(8))
         return log, found
     if log.fresh:
         return log, make_identity(log, random_bytes)
@@ -147,20 +175,23 @@ def open_home(folder: Path, config: LogConfig, random_bytes: Callable[[int], byt
 
 
 def find_identity(log: Log) -> Identity | None:
-    """Find the broker's note in a log; None if there is none that can be trusted."""
+    """Find the broker's note in a log; None if there is none that can be trusted. Raises IdentityUnreadable."""
     for number, group in log.groups.items():
-        try:
-            meta = msgspec.msgpack.decode(group.meta, type=BrokerMeta)
-        except msgspec.DecodeError:
+        if kind_of(group.meta) != "broker":
             continue
-        return None if group.quarantined else Identity(log, number, meta)
+        if group.quarantined:
+            return None
+        try:
+            return Identity(log, number, msgspec.msgpack.decode(group.meta, type=BrokerMeta))
+        except msgspec.DecodeError as error:
+            raise IdentityUnreadable(f"what this store says of its broker cannot be read: {error}") from error
     return None
 
 
 def make_identity(log: Log, random_bytes: Callable[[int], bytes]) -> Identity:
     """Become somebody."""
-    meta = BrokerMeta(random_bytes(16).hex(), starts=1)
-    return Identity(log, log.create_group(msgspec.msgpack.encode(meta)), meta)
+    meta = BrokerMeta(random_bytes(16).hex(), starts=1, token=random_bytes(8))
+    return Identity(log, log.create_group(_encode(meta)), meta)
 
 
 def _start_over(

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Mapping
 from math import inf
 
-from flotilla_broker.engine import Engine, ReplicaBroken
+from flotilla_broker.engine import Engine
 from flotilla_broker.identity import BrokerAddress, Identity, open_home
 from flotilla_broker.links import Greeting, Links, unpack
-from flotilla_broker.log import Durable, Entry, Log, LogDriver, LogError
+from flotilla_broker.log import Durable, Entry, EntryDamaged, GroupQuarantined, Log, LogDriver, LogError
 from flotilla_broker.partition.meta import GroupKey, ReplicaMeta
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.peers import AddressBook, PeerNetwork
@@ -28,6 +28,10 @@ logger = logging.getLogger(__name__)
 
 _HAND_OVER_S = 5.0
 _CLEAN_UP_S = 5.0
+
+
+class ReplicaClosed(Exception):
+    """The replica was here and was removed: with it, this broker's votes in that group."""
 
 
 class Broker:
@@ -63,7 +67,7 @@ class Broker:
             tls=settings.peer_tls,
         )
         self.links.attach(self.peers)
-        self.is_recovered = False
+        self.is_recovered = self.is_stopping = False
         self.on_flush: Callable[[float], None] = lambda _: None
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
@@ -87,16 +91,22 @@ class Broker:
         self.engine.recover(self._loop.time())
         self.is_recovered = True
         self._follow_brokers()
+        await self.durable()  # others remember this start once they hear of it
         await self.peers.start(self.settings.peer_host, self.settings.peer_port)
         self.wake()
 
+    def stop_serving(self) -> None:
+        """Promise nothing any more, and answer everybody who waits: what is under way ends in an unknown outcome."""
+        self.is_stopping = True
+        self.engine.halt()
+        for partition in self.engine.partitions.values():
+            partition.close("this broker stops")
+
     async def close(self) -> None:
-        """Answer who waits, and sync everything."""
+        """Let go of everything, and sync it."""
         self._clean_up_timer.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        for partition in self.engine.partitions.values():
-            partition.close("this broker stops")
         await self.peers.close()
         for task in self._tasks:
             task.cancel()
@@ -181,10 +191,11 @@ class Broker:
 
     def _fail(self, error: BaseException) -> None:
         logger.critical("this broker has to end: %s", error, exc_info=error)
+        self.engine.halt()
         self._on_failure(error)
 
     def _on_connected(self, peer: str) -> None:
-        self.links.greet(peer, Greeting(self.identity.starts, self.identity.starts_of(peer)))
+        self.links.greet(peer, Greeting(self.identity.start, self.identity.start_of(peer)))
 
     def _on_disconnected(self, peer: str) -> None:
         if peer in self._greeted:
@@ -203,8 +214,8 @@ class Broker:
         self.wake()
 
     def _on_greeting(self, peer: str, greeting: Greeting) -> None:
-        if greeting.yours > self.identity.starts:
-            reason = f"broker {peer} saw start {greeting.yours} of this store, this is only {self.identity.starts}"
+        if self.identity.start.is_older_than(greeting.yours):
+            reason = f"broker {peer} saw start {greeting.yours.number} of it, and this is {self.identity.start.number}"
             self.identity.give_up(f"the store is older than it was: {reason}")
             self._fail(RuntimeError(f"the store is older than it was: {reason}; the next start takes a new id"))
         elif self.identity.saw(peer, greeting.mine):
@@ -228,6 +239,8 @@ class Broker:
     async def _read(self, number: int, index: int, bytes_max: int, done: ReadDone) -> None:
         try:
             entries = await self._driver.read(number, index, bytes_max=bytes_max)
+        except (EntryDamaged, GroupQuarantined) as error:
+            self.engine.stop_group(number, error)
         except LogError as error:
             logger.info("group %d: entry %d cannot be read for a follower: %s", number, index, error)
             done(None)
@@ -236,8 +249,13 @@ class Broker:
         self.wake()
 
     async def read_entries(self, number: int, index: int, bytes_max: int) -> list[Entry]:
-        """Read entries for a client; raises LogError."""
-        return await self._driver.read(number, index, bytes_max=bytes_max)
+        """Read entries for a client; raises LogError. Damage takes the replica out of service."""
+        try:
+            return await self._driver.read(number, index, bytes_max=bytes_max)
+        except (EntryDamaged, GroupQuarantined) as error:
+            self.engine.stop_group(number, error)
+            self.wake()
+            raise
 
     def hand_over(self, partition: Partition, target: str | None) -> None:
         """Make another member leader; raises NotLeader."""
@@ -253,19 +271,23 @@ class Broker:
             logger.info("%s: leadership stays here: %s", partition.meta.key, error)
 
     def open_replica(self, meta: ReplicaMeta) -> Partition:
-        """Start a replica, or return the one that is there; its retention may have changed. Raises ReplicaBroken."""
+        """Start a replica, or return the one that is there; its retention may have changed.
+
+        Raises:
+            ReplicaBroken: it is out of service.
+            ReplicaClosed: it was here, and was removed.
+        """
         if self.identity.is_closed(meta.key.to_bytes()):
-            raise ReplicaBroken(f"the data of {meta.key} was damaged here and removed; it needs a new epoch")
+            raise ReplicaClosed(f"a replica {meta.key} was removed here; it can come back only in a new epoch")
         partition = self.engine.open(meta, self._loop.time())
         self.wake()
         return partition
 
     def drop_replica(self, key: GroupKey) -> bool:
         """Remove a replica and its records; return whether there was one."""
-        if key.to_bytes() in self.engine.broken:
-            self.identity.close(key.to_bytes())
-        elif key.to_bytes() not in self.engine.partitions:
+        if key.to_bytes() not in self.engine.broken and key.to_bytes() not in self.engine.partitions:
             return False
+        self.identity.close(key.to_bytes())  # an empty one in its place would vote in terms in which it has voted
         self.engine.drop(key, "the replica was removed")
         self.wake()
         return True
@@ -290,9 +312,9 @@ class Broker:
         await future
 
     def set_brokers(self, brokers: Mapping[str, BrokerAddress]) -> None:
-        """Take over where the brokers are reached."""
+        """Take over where the brokers are reached; raises AddressInvalid, and changes nothing then."""
+        self.book.update({name: (address.peer_host, address.peer_port) for name, address in brokers.items()})
         self.identity.set_brokers(brokers)
-        self._follow_brokers()
         self.wake()
 
     def _follow_brokers(self) -> None:

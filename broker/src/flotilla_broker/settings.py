@@ -21,7 +21,10 @@ from flotilla_broker.raft import RaftConfig
 _PREFIX = "FLOTILLA_"
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _PORT_MAX = 65535
+_S_MIN = 0.01
+_S_MAX = 3600
 _SECRET_BYTES_MIN = 16
+_CONNECTIONS_MIN = 8
 
 
 class SettingsInvalid(ValueError):
@@ -81,9 +84,11 @@ class Settings:
         least = self.body_bytes_max
         _require(self.in_flight_bytes_max >= least, "in_flight_bytes_max", "at least body_bytes_max")
         _require(self.fetch_bytes_max >= 1, "fetch_bytes_max", "at least 1")
-        _require(self.connections_max >= 1, "connections_max", "at least 1")
-        _require(self.append_s_max > 0, "append_s_max", "more than 0")
-        _require(self.wait_ms_max >= 0, "wait_ms_max", "at least 0")
+        _require(self.connections_max >= _CONNECTIONS_MIN, "connections_max", f"at least {_CONNECTIONS_MIN}")
+        for name in ("append_s_max", "heartbeat_s", "election_s_min", "election_s_max"):
+            _require(_S_MIN <= getattr(self, name) <= _S_MAX, name, f"from {_S_MIN} to {_S_MAX} seconds")
+        _require(0 <= self.wait_ms_max <= _S_MAX * 1000, "wait_ms_max", f"from 0 to {_S_MAX * 1000}")
+        _require(self.ready_lag_max >= 0, "ready_lag_max", "at least 0")
         _require(self.log_level in {"debug", "info", "warning", "error"}, "log_level", "debug, info, warning or error")
         if self.secret is not None:
             _require(len(self.secret) >= _SECRET_BYTES_MIN, "secret", f"at least {_SECRET_BYTES_MIN} bytes long")

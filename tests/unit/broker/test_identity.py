@@ -4,9 +4,18 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from flotilla_broker.identity import BrokerAddress, Identity, StaleWriter, find_identity, open_home
+from flotilla_broker.identity import (
+    BrokerAddress,
+    Identity,
+    IdentityUnreadable,
+    StaleWriter,
+    Start,
+    find_identity,
+    open_home,
+)
 from flotilla_broker.log import Log, LogConfig
 
 CONFIG = LogConfig(segment_bytes=1 << 16, entry_bytes_max=4000)
@@ -34,7 +43,7 @@ def test_an_id_is_made_once_and_starts_are_counted(tmp_path: Path) -> None:
     first = identity.id
     for starts in (2, 3):
         log, identity = reopen(tmp_path, log)
-        assert (identity.id, identity.starts) == (first, starts)
+        assert (identity.id, identity.start.number) == (first, starts)
     log.close()
 
 
@@ -42,12 +51,12 @@ def test_everything_that_was_noted_is_there_after_a_restart(tmp_path: Path) -> N
     log, identity = reopen(tmp_path, None)
     identity.heed(7)
     identity.set_brokers({A: ADDRESS})
-    identity.saw(B, 4)
+    identity.saw(B, Start(4, b"x"))
     identity.close(b"key")
     log, identity = reopen(tmp_path, log)
     assert identity.writer_epoch == 7
     assert identity.brokers == {A: ADDRESS}
-    assert identity.starts_of(B) == 4
+    assert identity.start_of(B) == Start(4, b"x")
     assert identity.is_closed(b"key")
     log.close()
 
@@ -94,8 +103,31 @@ def test_a_broker_that_gave_itself_up_comes_back_as_another(tmp_path: Path) -> N
 
 def test_a_store_with_fewer_starts_than_were_seen_is_older_than_it_was(tmp_path: Path) -> None:
     log, identity = reopen(tmp_path, None)
-    assert not identity.saw(A, 5)
-    assert not identity.saw(A, 5)
-    assert identity.saw(A, 4)
-    assert not identity.saw(A, 6)
+    assert not identity.saw(A, Start(5, b"x"))
+    assert not identity.saw(A, Start(5, b"x"))
+    assert identity.saw(A, Start(4, b"x"))
+    assert identity.saw(A, Start(5, b"y")), "the same number, but another start"
+    assert not identity.saw(A, Start(6, b"z"))
     log.close()
+
+
+def test_a_note_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    """It would cost the broker its identity, and so everything, at the next start."""
+    log, identity = reopen(tmp_path, None)
+    before = identity.id
+    with pytest.raises(msgspec.ValidationError):
+        identity.set_brokers({A: BrokerAddress("bro\x01ker", 1, "peer", 2)})
+    log, identity = reopen(tmp_path, log)
+    assert identity.id == before
+    log.close()
+
+
+def test_a_note_of_a_version_to_come_is_left_alone(tmp_path: Path) -> None:
+    """An older program refuses to start; it does not put the store aside."""
+    log, identity = reopen(tmp_path, None)
+    log.set_meta(next(iter(log.groups)), msgspec.msgpack.encode({"type": "broker", "id": 7}))
+    log.close()
+    with pytest.raises(IdentityUnreadable):
+        reopen(tmp_path, None)
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+    assert identity.id

@@ -6,10 +6,11 @@ from typing import cast
 import msgspec
 import pytest
 
+from flotilla_broker.identity import Start
 from flotilla_broker.links import Greeting, Links, Parcels, unpack
 from flotilla_broker.peers import PeerNetwork
 from flotilla_broker.raft import Entry
-from flotilla_broker.raft.messages import Append, Vote
+from flotilla_broker.raft.messages import Append, CopyBegin, Vote
 
 
 class Recorder:
@@ -76,8 +77,23 @@ def test_who_found_no_room_is_told_when_there_is_some() -> None:
 
 def test_a_greeting_is_sent_at_once() -> None:
     links, recorder, _ = make()
-    links.greet("a", Greeting(3, 2))
-    assert unpack(memoryview(recorder.frames[0][1])) == Greeting(3, 2)
+    greeting = Greeting(Start(3, b"x"), Start(2))
+    links.greet("a", greeting)
+    assert unpack(memoryview(recorder.frames[0][1])) == greeting
+
+
+def test_much_for_one_peer_goes_in_several_frames() -> None:
+    """Whatever groups queue in one turn, no frame is too large; and one message that is concerns its group alone."""
+    links, recorder, _ = make()
+    for key in range(20):
+        links.send("a", b"%d" % key, large(3 << 20))
+    links.send("a", b"copy", CopyBegin(1, 1, 0, 0, 0, 5, 1, bytes(9 << 20)))
+    links.flush()
+    sizes = [len(frame) for _, frame in recorder.frames]
+    assert max(sizes) < 12 << 20
+    found = [unpack(memoryview(frame)) for _, frame in recorder.frames]
+    keys = [key for part in found if isinstance(part, Parcels) for key, _ in part.parcels]
+    assert keys == [*(b"%d" % key for key in range(20)), b"copy"]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from flotilla_broker.api.limits import InFlight
 from flotilla_broker.api.lookup import Lookup
 from flotilla_broker.api.metrics import Metrics
 from flotilla_broker.log import DiskFull
-from flotilla_broker.partition.outcomes import Appended, Failed, Outcome, Unknown
+from flotilla_broker.partition.outcomes import Appended, Done, Failed, Outcome, Unknown
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.raft import NotLeader
 from flotilla_broker.server import Broker
@@ -65,8 +65,8 @@ class AppendEndpoint:
         bytes_max = self._broker.settings.body_bytes_max
         size = content_length(scope)
         check_size(size or 0, bytes_max)
-        with self.in_flight.hold(size if size is not None else bytes_max):
-            body = await read_body(receive, bytes_max)
+        with self.in_flight.hold(0) as held:
+            body = await read_body(receive, bytes_max, held.add)
             if header(scope, b"content-type") == APPENDS_TYPE:
                 answer: Any = {"results": await self._append_all(body)}
             else:
@@ -119,9 +119,9 @@ class AppendEndpoint:
             if not future.done():
                 timer.cancel()
                 future.set_result(outcome)
-            self._metrics.appended(outcome, checked, time.perf_counter() - began)
+                self._metrics.appended(outcome, checked, time.perf_counter() - began)
 
-        timer = self._loop.call_later(self._broker.settings.append_s_max, self._give_up, future)
+        timer = self._loop.call_later(self._broker.settings.append_s_max, self._give_up, done)
         try:
             partition.submit(checked, batch, done)
         except NotLeader:
@@ -139,14 +139,14 @@ class AppendEndpoint:
             self._broker.leave(partition)
             raise Refusal("disk_full", str(error)) from error
 
-    def _give_up(self, future: "asyncio.Future[Outcome]") -> None:
-        if not future.done():
-            limit = self._broker.settings.append_s_max
-            future.set_result(Unknown(f"not known to be committed after {limit} s; it may be, or become so"))
+    def _give_up(self, done: Done) -> None:
+        limit = self._broker.settings.append_s_max
+        done(Unknown(f"not known to be committed after {limit} s; it may be, or become so"))
 
     def _answer(self, topic: str, index: int, outcome: Outcome) -> dict[str, Any]:
         if isinstance(outcome, Appended):
-            return {"status": "ok", "base_offset": outcome.base_offset, "append_time_ms": outcome.time_ms}
+            time_ms = None if outcome.retried else outcome.time_ms
+            return {"status": "ok", "base_offset": outcome.base_offset, "append_time_ms": time_ms}
         if isinstance(outcome, Failed):
             if outcome.code == "not_leader":
                 raise self._lookup.not_leader(self._lookup.replica(topic, index))

@@ -1,5 +1,6 @@
 """The few lines of ASGI that append and fetch need: a framework's share of a small request would be most of it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,6 +17,7 @@ Buffer = bytes | bytearray | memoryview
 
 JSON = (b"content-type", b"application/json")
 _QUERY_BYTES_MAX = 4096
+_BODY_S_MAX = 30.0
 
 
 class Gone(Exception):
@@ -65,21 +67,27 @@ def content_length(scope: Scope) -> int | None:
     return int(text)
 
 
-async def read_body(receive: Receive, bytes_max: int) -> bytes:
-    """Read a body; refuse it as soon as it is too large."""
-    event = await receive()
-    if event["type"] == "http.request" and not event.get("more_body"):
-        body: bytes = event.get("body", b"")
-        check_size(len(body), bytes_max)
-        return body
+async def read_body(receive: Receive, bytes_max: int, count: Callable[[int], None]) -> bytes:
+    """Read a body, and count what arrives; refuse it as soon as it is too large, or too slow."""
+    try:
+        async with asyncio.timeout(_BODY_S_MAX):
+            return await _read_body(receive, bytes_max, count)
+    except TimeoutError:
+        raise Refusal("bad_request", f"the body did not arrive within {_BODY_S_MAX} s") from None
+
+
+async def _read_body(receive: Receive, bytes_max: int, count: Callable[[int], None]) -> bytes:
     parts: list[bytes] = []
     size = 0
+    event = await receive()
     while event["type"] == "http.request":
-        parts.append(event.get("body", b""))
-        size += len(parts[-1])
+        part: bytes = event.get("body", b"")
+        size += len(part)
         check_size(size, bytes_max)
+        count(len(part))
+        parts.append(part)
         if not event.get("more_body"):
-            return b"".join(parts)
+            return part if len(parts) == 1 else b"".join(parts)
         event = await receive()
     raise Gone
 

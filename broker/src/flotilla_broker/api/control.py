@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Path, Request, Response
+from fastapi import FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,11 +15,14 @@ from flotilla_broker.identity import BrokerAddress, StaleWriter
 from flotilla_broker.partition.entries import Seal
 from flotilla_broker.partition.meta import GroupKey, ReplicaMeta
 from flotilla_broker.partition.partition import Partition
+from flotilla_broker.peers.addresses import PEERS_MAX
 from flotilla_broker.raft import NotLeader
-from flotilla_broker.server import Broker
+from flotilla_broker.server import Broker, ReplicaClosed
 
 _ID = "^[0-9a-f]{32}$"
 _COUNT_MAX = (1 << 32) - 1
+_NUMBER_MAX = (1 << 63) - 1
+WriterEpoch = Annotated[int, Query(ge=0, le=_NUMBER_MAX)]
 TopicId = Annotated[str, Path(pattern=_ID, description="The id of the topic, as hexadecimal digits")]
 Count = Annotated[int, Path(ge=0, le=_COUNT_MAX)]
 BrokerId = Annotated[str, Field(pattern=_ID)]
@@ -30,7 +33,7 @@ class _Order(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    writer_epoch: Annotated[int, Field(ge=0, le=(1 << 63) - 1, description="Orders of a lower one are refused")]
+    writer_epoch: Annotated[int, Field(ge=0, le=_NUMBER_MAX, description="Orders of a lower one are refused")]
 
 
 class OpenOrder(_Order):
@@ -38,8 +41,8 @@ class OpenOrder(_Order):
 
     topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
     members: Annotated[list[BrokerId], Field(min_length=1, max_length=7, description="Brokers, this one among them")]
-    retention_ms: Annotated[int, Field(ge=0)] | None = 7 * 24 * 3600 * 1000
-    retention_bytes: Annotated[int, Field(ge=0)] | None = None
+    retention_ms: Annotated[int, Field(ge=0, le=_NUMBER_MAX)] | None = 7 * 24 * 3600 * 1000
+    retention_bytes: Annotated[int, Field(ge=0, le=_NUMBER_MAX)] | None = None
 
 
 class Address(BaseModel):
@@ -47,16 +50,16 @@ class Address(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    host: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\s/?#@]+$")]
+    host: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\s\x00-\x1f\x7f/?#@]+$")]
     port: Annotated[int, Field(ge=1, le=65535)]
-    peer_host: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\s/?#@]+$")]
+    peer_host: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\s\x00-\x1f\x7f/?#@]+$")]
     peer_port: Annotated[int, Field(ge=1, le=65535)]
 
 
 class BrokersOrder(_Order):
     """Know where the brokers are reached."""
 
-    brokers: dict[BrokerId, Address]
+    brokers: Annotated[dict[BrokerId, Address], Field(max_length=PEERS_MAX)]
 
 
 class SealOrder(_Order):
@@ -82,6 +85,7 @@ def make_control(broker: Broker, metrics: Metrics) -> FastAPI:
     _add_health(app, broker, metrics)
     _add_replicas(app, broker)
     _add_orders(app, broker)
+    _add_leader_orders(app, broker)
     return app
 
 
@@ -130,7 +134,7 @@ def _add_replicas(app: FastAPI, broker: Broker) -> None:
         """Who this broker is."""
         return {
             "id": broker.identity.id,
-            "starts": broker.identity.starts,
+            "starts": broker.identity.start.number,
             "writer_epoch": broker.identity.writer_epoch,
             "peer_port": broker.peers.port,
             "connected": sorted(broker.peers.connected),
@@ -153,7 +157,7 @@ def _add_orders(app: FastAPI, broker: Broker) -> None:
     @app.put("/v1/brokers", tags=["orders"])
     async def set_brokers(order: BrokersOrder) -> dict[str, Any]:
         """Know where the brokers are reached. It is remembered over a restart."""
-        _heed(broker, order.writer_epoch)
+        await _heed(broker, order.writer_epoch)
         broker.set_brokers({name: BrokerAddress(**address.model_dump()) for name, address in order.brokers.items()})
         await broker.durable()
         return {"status": "ok"}
@@ -171,28 +175,34 @@ def _add_orders(app: FastAPI, broker: Broker) -> None:
             retention_bytes=order.retention_bytes,
         )
         _check_members(broker, meta)
-        _heed(broker, order.writer_epoch)
+        await _heed(broker, order.writer_epoch)
         try:
             opened = broker.open_replica(meta)
         except ReplicaBroken as error:
             raise Refusal("broken", str(error)) from error
+        except ReplicaClosed as error:
+            raise Refusal("conflict", str(error)) from error
         await broker.durable()
         return describe(opened)
 
     @app.delete("/v1/replicas/{topic_id}/{partition}/{epoch}", tags=["orders"])
-    async def close_replica(topic_id: TopicId, partition: Count, epoch: Count, writer_epoch: int) -> dict[str, Any]:
+    async def close_replica(
+        topic_id: TopicId, partition: Count, epoch: Count, writer_epoch: WriterEpoch
+    ) -> dict[str, Any]:
         """Remove a replica and its records."""
-        _heed(broker, writer_epoch)
+        await _heed(broker, writer_epoch)
         key = GroupKey(bytes.fromhex(topic_id), partition, epoch)
         if not broker.drop_replica(key):
             raise Refusal("not_found", f"there is no replica {key} on this broker")
         await broker.durable()
         return {"status": "ok"}
 
+
+def _add_leader_orders(app: FastAPI, broker: Broker) -> None:
     @app.post("/v1/replicas/{topic_id}/{partition}/{epoch}/seal", tags=["orders"])
     async def seal_replica(topic_id: TopicId, partition: Count, epoch: Count, order: SealOrder) -> dict[str, Any]:
         """End an epoch; ask again until `sealed` is committed."""
-        _heed(broker, order.writer_epoch)
+        await _heed(broker, order.writer_epoch)
         found = _find(broker, topic_id, partition, epoch)
         if not found.is_sealed:
             _lead(lambda: found.instruct(Seal()))
@@ -204,8 +214,10 @@ def _add_orders(app: FastAPI, broker: Broker) -> None:
     @app.post("/v1/replicas/{topic_id}/{partition}/{epoch}/hand-over", tags=["orders"])
     async def hand_over(topic_id: TopicId, partition: Count, epoch: Count, order: HandOverOrder) -> dict[str, Any]:
         """Make another member leader."""
-        _heed(broker, order.writer_epoch)
+        await _heed(broker, order.writer_epoch)
         found = _find(broker, topic_id, partition, epoch)
+        if order.target is not None and order.target not in found.raft.peers:
+            raise Refusal("bad_request", f"{order.target} is not another member of {found.meta.key}")
         _lead(lambda: broker.hand_over(found, order.target))
         await broker.durable()
         return describe(found)
@@ -218,11 +230,15 @@ def _lead(act: Any) -> None:  # noqa: ANN401 - any call
         raise Refusal("not_leader", str(error)) from error
 
 
-def _heed(broker: Broker, writer_epoch: int) -> None:
+async def _heed(broker: Broker, writer_epoch: int) -> None:
+    """Check an order's epoch; what is answered afterwards, even a refusal, is answered by one who remembers it."""
+    before = broker.identity.writer_epoch
     try:
         broker.identity.heed(writer_epoch)
     except StaleWriter as error:
         raise Refusal("stale_writer", str(error), writer_epoch=broker.identity.writer_epoch) from error
+    if broker.identity.writer_epoch != before:
+        await broker.durable()
 
 
 def _check_members(broker: Broker, meta: ReplicaMeta) -> None:
@@ -230,6 +246,9 @@ def _check_members(broker: Broker, meta: ReplicaMeta) -> None:
         raise Refusal("bad_request", f"this broker, {broker.identity.id}, is not among the members")
     if len(set(meta.members)) != len(meta.members):
         raise Refusal("bad_request", "a broker is among the members twice")
+    named = broker.engine.names.get((meta.topic, meta.partition))
+    if named is not None and named.meta.topic_id != meta.topic_id:
+        raise Refusal("conflict", f"there is a replica of another topic with this name: {named.meta.key}")
     known = broker.engine.partitions.get(meta.key.to_bytes())
     if known is not None and (known.meta.members, known.meta.topic) != (meta.members, meta.topic):
         raise Refusal("conflict", f"the replica {meta.key} is here already, with other members or another topic's name")

@@ -25,11 +25,12 @@ STATUS_OF = {
     "closed": 503,
     "disk_full": 503,
     "no_leader": 503,
+    "too_many_connections": 503,
     "not_settled": 503,
     "broken": 503,
     "unknown_outcome": 504,
 }
-RETRYABLE = {"not_leader", "busy", "closed", "disk_full", "no_leader", "not_settled", "broken", "unknown_outcome"}
+RETRYABLE = {code for code, status in STATUS_OF.items() if status in {421, 429, 503, 504}}
 
 
 class Refusal(Exception):

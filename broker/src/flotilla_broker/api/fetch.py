@@ -6,7 +6,7 @@ before the offset. Only what is committed is ever shown.
 
 import asyncio
 
-from flotilla_broker.api.asgi import Buffer, Headers, Receive, Scope, Send, number, parse_query, respond
+from flotilla_broker.api.asgi import Buffer, Gone, Headers, Receive, Scope, Send, number, parse_query, respond
 from flotilla_broker.api.errors import Refusal
 from flotilla_broker.api.limits import InFlight
 from flotilla_broker.api.lookup import Lookup
@@ -32,7 +32,7 @@ class FetchEndpoint:
         self._loop = asyncio.get_running_loop()
         self.in_flight = InFlight(broker.settings.in_flight_bytes_max)  # answers on their way to slow readers
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - there is no body
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["method"] != "GET":
             raise Refusal("method_not_allowed", "fetch takes GET")
@@ -49,10 +49,13 @@ class FetchEndpoint:
                     self._metrics.fetched(sum(len(batch) for batch in batches))
                     await respond(send, 200, _headers(partition), batches)
                 return
-            if not await self._wait(partition, offset, deadline):
+            if not await self._wait(partition, offset, deadline, receive):
                 await respond(send, 200, _headers(partition), [])
                 return
-            partition = self._find(query)
+            found = self._find(query)
+            if found.meta.topic_id != partition.meta.topic_id:
+                raise Refusal("unknown_partition", "the topic was removed; there is another one with its name")
+            partition = found
 
     def _find(self, query: dict[str, str]) -> Partition:
         topic, index = query.get("topic", ""), number(query, "partition", None, _PARTITION_MAX)
@@ -77,8 +80,8 @@ class FetchEndpoint:
             return select_batches(entries, offset, committed_index, bytes_max)
         raise Refusal("not_settled", "the records were moved while they were read; ask again")
 
-    async def _wait(self, partition: Partition, offset: int, deadline: float) -> bool:
-        """Wait for records at `offset`; return False when time is over."""
+    async def _wait(self, partition: Partition, offset: int, deadline: float, receive: Receive) -> bool:
+        """Wait for records at `offset`; return False when time is over. Raises Gone if the client leaves."""
         left = deadline - self._loop.time()
         if left <= 0:
             return False
@@ -87,12 +90,23 @@ class FetchEndpoint:
         changed = asyncio.Event()
         undo = partition.watch(changed.set)
         timer = self._loop.call_later(left, changed.set)
+        leaving = self._loop.create_task(_leave(receive))
+        leaving.add_done_callback(lambda _: changed.set())
         try:
             await changed.wait()
+            if leaving.done():
+                raise Gone
         finally:
             undo()
             timer.cancel()
+            leaving.cancel()
         return self._loop.time() < deadline or offset < partition.committed_offset
+
+
+async def _leave(receive: Receive) -> None:
+    """Return when the client has hung up."""
+    while (await receive())["type"] != "http.disconnect":
+        continue
 
 
 def find_offset(partition: Partition, query: dict[str, str]) -> int:

@@ -14,12 +14,28 @@ class InFlight:
         self.bytes = 0
 
     @contextmanager
-    def hold(self, size: int) -> Iterator[None]:
-        """Count `size` bytes while the block runs; refuse if there are too many already."""
-        if self.bytes + size > self.bytes_max:
-            raise Refusal("busy", f"{self.bytes} bytes are under way, {self.bytes_max} is the limit; try again soon")
-        self.bytes += size
+    def hold(self, size: int) -> Iterator["Held"]:
+        """Count `size` bytes, and what is added, while the block runs; refuse if there are too many already."""
+        held = Held(self)
         try:
-            yield
+            held.add(size)
+            yield held
         finally:
-            self.bytes -= size
+            self.bytes -= held.bytes
+
+
+class Held:
+    """The share of one request."""
+
+    def __init__(self, in_flight: InFlight) -> None:
+        self._in_flight = in_flight
+        self.bytes = 0
+
+    def add(self, size: int) -> None:
+        """Count more bytes; refuse if there are too many."""
+        in_flight = self._in_flight
+        if in_flight.bytes + size > in_flight.bytes_max:
+            text = f"{in_flight.bytes} bytes are under way, {in_flight.bytes_max} is the limit; try again soon"
+            raise Refusal("busy", text)
+        in_flight.bytes += size
+        self.bytes += size

@@ -15,6 +15,8 @@ class Lookup:
 
     def replica(self, topic: str, index: int) -> Partition:
         """Return the replica that is here, whatever its role."""
+        if self._broker.is_stopping:
+            raise Refusal("closed", "this broker stops; ask another replica")
         partition = self._broker.engine.names.get((topic, index))
         if partition is not None:
             return partition

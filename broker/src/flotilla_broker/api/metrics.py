@@ -39,9 +39,10 @@ class Metrics:
         """Count an append."""
         if isinstance(outcome, Appended):
             self._ok.inc()
-            self._records.inc(header.count)
-            self._bytes.inc(header.total_bytes)
             self._seconds.observe(seconds)
+            if not outcome.retried:
+                self._records.inc(header.count)
+                self._bytes.inc(header.total_bytes)
         elif isinstance(outcome, Failed):
             self._failed.inc()
         else:

@@ -63,6 +63,18 @@ class ReplicaMeta(msgspec.Struct, frozen=True, tag="replica"):
         return msgspec.msgpack.decode(data, type=cls)
 
 
+class _Kind(msgspec.Struct):
+    type: str = ""
+
+
+def kind_of(note: bytes) -> str:
+    """Tell what a group's note is about, even if it cannot be read otherwise."""
+    try:
+        return msgspec.msgpack.decode(note, type=_Kind).type
+    except msgspec.DecodeError:
+        return ""
+
+
 class ReplicaState(msgspec.Struct, frozen=True, array_like=True):
     """The summary of a replica's entries up to an index."""
 

@@ -209,7 +209,7 @@ class Partition:
         """As the leader, let go of records and of producers whose time is over."""
         if self.is_sealed or not (self.raft.is_settled and self.raft.takes_entries):
             return
-        now_ms, log, meta = self._next_time_ms(), self.log, self.meta
+        now_ms, log, meta = self._clock_ms(), self.log, self.meta  # not the last append's time: a clock may have erred
         expired = log.anchor_index + 1
         if meta.retention_ms is not None:
             expired = log.log.find_time(log.number, now_ms - meta.retention_ms)

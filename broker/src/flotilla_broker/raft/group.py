@@ -229,7 +229,14 @@ class RaftGroup:
         return target
 
     def close(self) -> None:
-        """Let go: nothing that is still under way may come back."""
+        """Let go: nothing that is still under way may come back.
+
+        Quiet followers would trust in the connection of a broker that has no replica any more; a last heartbeat lets
+        them expect more, and then elect another leader.
+        """
+        if self._leadership is not None and self._leadership.is_quiet:
+            for peer in self.peers:
+                self.member.say(peer, Heartbeat(self._core.term))
         self._end_leadership()
         self._copied.drop()
 

@@ -160,7 +160,7 @@ class Leadership:
     def _pump(self, now: float, peer: str, progress: Progress, commit_index: int) -> bool:
         """Send one message of entries, or the next part of a copy; return whether one was sent."""
         if progress.mode is not Mode.COPY and progress.next_index <= self._log.anchor_index:
-            if now < self._copy_at.get(peer, 0.0):
+            if now < self._copy_at.get(peer, 0.0) or not self._port.is_writable(peer):
                 return False
             self._begin_copy(now, peer, progress)
         if progress.mode is Mode.COPY:
@@ -179,7 +179,7 @@ class Leadership:
         progress = self.progress[peer]
         if self.over or not progress.end_read(read) or progress.next_index != index:
             return
-        if entries and peer in self._connected and index > self._log.anchor_index:
+        if entries and index > self._log.anchor_index and peer in self._connected and self._port.is_writable(peer):
             self._send(peer, progress, entries, commit_index)
 
     def _send(self, peer: str, progress: Progress, entries: Sequence[LogEntry], commit_index: int) -> None:
@@ -241,6 +241,8 @@ class Leadership:
         if entries is None:
             self._end_copy(peer, self.progress[peer].next_index - 1)  # trimmed meanwhile: another copy
             return
+        if not self._port.is_writable(peer):
+            return  # others were faster; it is read again when there is room
         wired = [Entry.from_log(entry) for entry in entries if entry.index <= out.begin.last_index]
         self._member.say(peer, CopyEntries(self.term, out.number, wired))
         out.progress.sent(wired[-1].index, sum(len(entry.payload) for entry in wired), 0)
