@@ -257,3 +257,12 @@ def test_a_restart_gives_back_the_unused_rest_of_the_segment() -> None:
     disk.reboot(random.Random(0), survive=0)
     open_log(disk, CONFIG)
     assert disk.open(name).size() < 1000
+
+
+@pytest.mark.parametrize(
+    ("pending", "admitted"), [(0, True), (50, True), (51, True), (550, True), (551, False), (5000, False)]
+)
+def test_what_was_admitted_and_is_not_written_yet_counts(pending: int, admitted: bool) -> None:
+    """Many that ask at the same time must not all be told that there is room for one."""
+    space = Space(active_bytes=100, spares=1, growth=2, reserve=2, usable_bytes=500)
+    assert space.admits(50, pending) is admitted

@@ -134,7 +134,7 @@ class AppendEndpoint:
     def _admit(self, partition: Partition, size: int) -> None:
         """Ask for room before anything is proposed; a leader without any should not be one."""
         try:
-            self._broker.log.admit(size + 1)
+            self._broker.log.admit(size + 1, pending=max(0, self.in_flight.bytes - size))
         except DiskFull as error:
             self._broker.leave(partition)
             raise Refusal("disk_full", str(error)) from error

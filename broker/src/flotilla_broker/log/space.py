@@ -18,11 +18,15 @@ class Space:
         """New segments that entries may fill; below zero, the reserve is in use."""
         return self.spares + self.growth - self.reserve
 
-    def admits(self, size: int) -> bool:
-        """Tell whether an entry that takes `size` bytes on disk can be written without touching the reserve."""
-        if self.segments_left < 0:
+    def admits(self, size: int, pending: int = 0) -> bool:
+        """Tell whether an entry that takes `size` bytes on disk can be written without touching the reserve.
+
+        `pending` bytes were admitted before, and may not be written yet.
+        """
+        if self.segments_left < 0 or size > max(self.active_bytes, self.usable_bytes):
             return False
-        return size <= self.active_bytes or (self.segments_left > 0 and size <= self.usable_bytes)
+        beyond = size + pending - self.active_bytes
+        return beyond <= 0 or -(-beyond // self.usable_bytes) <= self.segments_left
 
 
 def growth(free_bytes: int, used_bytes: int, log_bytes_max: int | None, segment_bytes: int) -> int:

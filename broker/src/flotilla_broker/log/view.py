@@ -45,10 +45,13 @@ class LogView:
 
     # -- room ---------------------------------------------------------------------------------------------
 
-    def admit(self, size: int) -> None:
-        """Raise DiskFull unless an entry of `size` bytes can be taken without touching the reserve."""
+    def admit(self, size: int, pending: int = 0) -> None:
+        """Raise DiskFull unless an entry of `size` bytes can be taken without touching the reserve.
+
+        `pending` bytes of others were admitted before, and may still be on their way.
+        """
         space = self.space()
-        if not space.admits(frame_bytes(size)):
+        if not space.admits(frame_bytes(size), pending):
             raise DiskFull(
                 f"no room for an entry of {size} bytes: only the reserve of {space.reserve} segments of "
                 f"{self._config.segment_bytes} bytes is left; free disk space, or shorten the retention"
