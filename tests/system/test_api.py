@@ -145,6 +145,9 @@ def test_a_fetch_that_waits_in_vain_is_answered_with_nothing(broker: BrokerProce
         ("offset=0&wait_ms=%00", "bad_request"),
         ("offset=0&" + "&".join(f"a{n}=1" for n in range(30)), "bad_request"),
         ("offset=" + "1" * 5000, "bad_request"),
+        ("offset=0&replica=foo", "bad_request"),
+        ("offset=0&timestamp_ms=0", "bad_request"),
+        ("offset=0&max_byte=1", "bad_request"),
     ],
 )
 def test_a_bad_fetch_is_refused_with_a_reason(broker: BrokerProcess, query: str, code: str) -> None:
@@ -423,5 +426,6 @@ def test_the_docs_tell_of_every_path(broker: BrokerProcess) -> None:
     schema = broker.get("/openapi.json")
     assert {"/v1/append", "/v1/fetch", "/healthz", "/readyz", "/metrics", "/v1/brokers"} <= set(schema["paths"])
     assert "requestBody" in schema["paths"]["/v1/append"]["post"]
+    assert not [path for path, found in schema["paths"].items() for op in found.values() if "422" in op["responses"]]
     assert broker.request("GET", "/docs").status_code == 200
     json.dumps(schema)

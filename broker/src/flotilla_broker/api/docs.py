@@ -90,6 +90,10 @@ def add_docs(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         schema = make()
+        for operations in schema["paths"].values():
+            for operation in operations.values():
+                if operation["responses"].pop("422", None) is not None:  # FastAPI's own; ours have one shape
+                    operation["responses"].update(dict.fromkeys(("400", "404", "409", "413", "421", "503"), _ERROR))
         schema["paths"].setdefault("/v1/append", {"post": _APPEND})
         schema["paths"].setdefault("/v1/fetch", {"get": _FETCH})
         return schema

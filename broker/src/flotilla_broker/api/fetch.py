@@ -19,6 +19,7 @@ from flotilla_broker.server import Broker
 BATCH_TYPE = (b"content-type", b"application/vnd.flotilla.batch")
 _BYTES_DEFAULT = 1 << 20
 _LOOKS_MAX = 5
+_PARAMETERS = {"topic", "partition", "offset", "timestamp_ms", "max_bytes", "wait_ms", "replica"}
 _PARTITION_MAX = (1 << 32) - 1
 
 
@@ -37,6 +38,7 @@ class FetchEndpoint:
         if scope["method"] != "GET":
             raise Refusal("method_not_allowed", "fetch takes GET")
         query = parse_query(scope["query_string"])
+        check_query(query)
         settings = self._broker.settings
         bytes_max = min(number(query, "max_bytes", _BYTES_DEFAULT), settings.fetch_bytes_max)
         deadline = self._loop.time() + min(number(query, "wait_ms", 0), settings.wait_ms_max) / 1000
@@ -101,6 +103,17 @@ class FetchEndpoint:
             timer.cancel()
             leaving.cancel()
         return self._loop.time() < deadline or offset < partition.committed_offset
+
+
+def check_query(query: dict[str, str]) -> None:
+    """Refuse what would be ignored silently."""
+    unknown = sorted(query.keys() - _PARAMETERS)
+    if unknown:
+        raise Refusal("bad_request", f"{unknown[0][:40]!r} is not known; there are {', '.join(sorted(_PARAMETERS))}")
+    if "offset" in query and "timestamp_ms" in query:
+        raise Refusal("bad_request", "there is an offset and a timestamp_ms; one of them says where to begin")
+    if query.get("replica", "leader") not in {"leader", "any"}:
+        raise Refusal("bad_request", f"replica is {query['replica'][:40]!r}; it must be leader or any")
 
 
 async def _leave(receive: Receive) -> None:
