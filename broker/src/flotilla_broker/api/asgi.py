@@ -79,14 +79,21 @@ async def read_body(receive: Receive, bytes_max: int, count: Callable[[int], Non
 async def _read_body(receive: Receive, bytes_max: int, count: Callable[[int], None]) -> bytes:
     parts: list[bytes] = []
     size = 0
+    refusal: Refusal | None = None
     event = await receive()
     while event["type"] == "http.request":
         part: bytes = event.get("body", b"")
         size += len(part)
         check_size(size, bytes_max)
-        count(len(part))
-        parts.append(part)
+        try:
+            if refusal is None:
+                count(len(part))
+                parts.append(part)
+        except Refusal as error:  # the rest is read and dropped: a client that still sends would not see an answer
+            refusal, parts = error, []
         if not event.get("more_body"):
+            if refusal is not None:
+                raise refusal
             return part if len(parts) == 1 else b"".join(parts)
         event = await receive()
     raise Gone
