@@ -57,6 +57,7 @@ class AppendEndpoint:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self.in_flight = InFlight(broker.settings.in_flight_bytes_max)
+        metrics.watch("append", lambda: self.in_flight.bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

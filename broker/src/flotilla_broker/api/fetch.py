@@ -32,6 +32,7 @@ class FetchEndpoint:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self.in_flight = InFlight(broker.settings.in_flight_bytes_max)  # answers on their way to slow readers
+        metrics.watch("fetch", lambda: self.in_flight.bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

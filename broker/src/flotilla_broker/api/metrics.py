@@ -1,9 +1,9 @@
 """What a broker tells about itself, for Prometheus."""
 
 from collections import Counter as Tally
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -33,7 +33,14 @@ class Metrics:
             "flotilla_flush_seconds", "A write and sync of the log", buckets=_SECONDS, registry=registry
         )
         broker.on_flush = flushes.observe
+        self._in_flight = Gauge(
+            "flotilla_in_flight_bytes", "What clients send or are sent now", ["what"], registry=registry
+        )
         registry.register(_Gauges(broker))
+
+    def watch(self, what: str, look: Callable[[], int]) -> None:
+        """Show how many bytes of appends or fetches are under way."""
+        self._in_flight.labels(what).set_function(look)
 
     def appended(self, outcome: Outcome, header: BatchHeader, seconds: float) -> None:
         """Count an append."""
