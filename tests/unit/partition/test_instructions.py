@@ -355,3 +355,28 @@ def test_an_instruction_of_a_leader_that_was_replaced_is_not_carried_out_in_its_
     assert len(one.values) == 5
     net.tell(two, one, Append(2, index, 2, index, []))
     assert one.partition.start_offset == 0
+
+
+def test_a_clock_that_was_wrong_once_deletes_nothing_afterwards() -> None:
+    """Append times never go back, so they are no measure of the time that it is: retention goes by the clock."""
+    net = Net()
+    one, *_ = net.nodes
+    net.elect(one)
+    net.wait(1)
+    one.append(b"kept", producer=b"A" * 16)
+    net.wait(1)
+    week_ms = 7 * 24 * 3600 * 1000
+    one.skew_ms = 2 * week_ms
+    one.append(b"from the future")
+    net.wait(1)
+    one.skew_ms = 0
+    one.partition.clean_up()
+    one.turn()
+    net.wait(1)
+    assert one.partition.start_offset == 0
+    assert len(one.partition.producers) == 1
+    one.skew_ms = 2 * week_ms + 1
+    one.partition.clean_up()
+    one.turn()
+    net.wait(1)
+    assert one.partition.start_offset == 1, "what is too old by the clock goes"

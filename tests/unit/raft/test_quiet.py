@@ -1,5 +1,6 @@
 """Groups in which nothing happens fall quiet: no heartbeats, and trust in the connection instead."""
 
+from flotilla_broker.log import EntryDamaged
 from flotilla_broker.raft.messages import Append, Heartbeat, PreVote, PreVoteRequest, Quiet, Reply
 from support.raftnet import RAFT, Net, Node
 
@@ -155,3 +156,33 @@ def test_a_quiet_group_of_one_goes_on() -> None:
     net, (one,) = quiet(1)
     net.wait(100)
     assert one.append(b"x").offset == 0
+
+
+def test_a_leader_that_loses_its_replica_does_not_leave_the_others_waiting() -> None:
+    """Its broker is still connected, so they would trust in it: a last heartbeat lets them expect more."""
+    net, nodes = quiet()
+    leader, *others = nodes
+    leader.engine.drop(net.meta.key, "it was removed")
+    net.wait(RAFT.election_s_max + 1)
+    assert any(node.raft.is_leader for node in others)
+
+
+def test_a_leader_whose_entries_cannot_be_read_leaves_service_and_is_replaced() -> None:
+    """Damage that a reader finds is told to the group, which then promises nothing any more."""
+    net, nodes = quiet()
+    leader, *others = nodes
+    leader.engine.stop_group(leader.partition.log.number, EntryDamaged(1, 1, "segment 1"))
+    assert "damaged" in leader.engine.broken[net.key][1]
+    net.wait(RAFT.election_s_max + 1)
+    assert any(node.raft.is_leader for node in others)
+
+
+def test_an_engine_that_was_halted_says_nothing_any_more() -> None:
+    """A broker that has to end must not vote or acknowledge until it does."""
+    net, nodes = quiet()
+    one, two, three = nodes
+    two.engine.halt()
+    mark = len(net.sent)
+    one.append(b"x")
+    net.settle(without=(three,))
+    assert not [parcel for parcel in net.sent[mark:] if parcel.sender == two.name]
