@@ -14,7 +14,7 @@ export PIP_CACHE_DIR := $(FLOTILLA_CACHE)/pip
 UV_VERSION := 0.13.7
 UV := .tools/uv-$(UV_VERSION)/bin/uv
 BIN := .venv/bin
-MEMBERS := client broker
+MEMBERS := client broker manager
 PROJECTS := pyproject.toml $(MEMBERS:%=%/pyproject.toml)
 
 .PHONY: help setup run test sim lint fmt lock bench clean
