@@ -31,7 +31,7 @@ class Topic:
     id: str  # 32 hexadecimal digits
     name: str
     state: TopicState
-    serial: int  # counts topics in the order of their creation
+    serial: int = 0  # counts topics in the order of their creation; given by the database
     partitions: tuple[Partition, ...]
     retention_ms: int | None
     retention_bytes: int | None

@@ -1,0 +1,55 @@
+"""`python -m flotilla_manager`: run a manager until it is told to stop."""
+
+import logging
+import os
+import sys
+
+import uvloop
+
+from flotilla.serving import logs
+from flotilla.serving.server import EXIT_PORT, EXIT_SETTINGS, Stop, listen, make_server, run
+from flotilla.serving.settings import SettingsInvalid
+from flotilla_manager.api.app import make_app
+from flotilla_manager.manager import Manager
+from flotilla_manager.metadata import BadDatabaseUrl, open_store
+from flotilla_manager.settings import Settings, load_settings
+
+logger = logging.getLogger("flotilla_manager")
+
+
+def main() -> int:
+    """Read the settings, and run."""
+    try:
+        settings = load_settings(sys.argv[1:], os.environ)
+        logs.set_up(settings.log_level, settings.name or settings.role)
+    except SettingsInvalid as error:
+        print(f"flotilla_manager: {error}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
+        return EXIT_SETTINGS
+    return uvloop.run(serve(settings))
+
+
+async def serve(settings: Settings) -> int:
+    """Run a manager until a signal comes."""
+    stop = Stop()
+    stop.on_signals()
+    try:
+        sock = listen(settings.host, settings.port, reuse_port=settings.reuse_port)
+    except OSError as error:
+        logger.critical("port %d of %s cannot be served: %s", settings.port, settings.host, error)
+        return EXIT_PORT
+    settings = settings.at_port(sock.getsockname()[1])
+    try:
+        manager = Manager(settings, open_store(settings.database), stop)
+    except BadDatabaseUrl as error:
+        logger.critical("database: %s", error)
+        return EXIT_SETTINGS
+    server = make_server(make_app(manager), connections_max=settings.connections_max)
+    manager.start()
+    logger.info("%s %s serves clients on %s", settings.role, settings.name, sock.getsockname())
+    code = await run(server, sock, stop)
+    await manager.close()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

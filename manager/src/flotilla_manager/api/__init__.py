@@ -1,0 +1,1 @@
+"""What clients see: the API for people, the API for programs, control, health."""

@@ -1,0 +1,136 @@
+"""For operators and brokers, never exposed to the world: what there is, what should be, and heartbeats. And health."""
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from flotilla.serving.errors import Refusal
+from flotilla_manager.api.endpoint import away
+from flotilla_manager.api.metrics import Metrics
+from flotilla_manager.limits import PARTITIONS_MAX, REPLICATION_MAX, TOPIC_NAME_RULE
+from flotilla_manager.manager import Manager
+from flotilla_manager.metadata.errors import Fenced, MetadataError
+from flotilla_manager.writer.reports import Beat
+from flotilla_manager.writer.topics import TopicSpec
+
+_NUMBER_MAX = (1 << 63) - 1
+_OWNER = Field(max_length=500, description="The resource that owns it, which alone may change or delete it")
+TopicName = Annotated[str, Path(pattern=f"^{TOPIC_NAME_RULE}$")]
+BrokerId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
+_decoder = msgspec.json.Decoder(Beat)
+
+
+class TopicBody(BaseModel):
+    """What a topic should be."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    partitions: Annotated[int, Field(ge=1, le=PARTITIONS_MAX)] = 2
+    replication: Annotated[int, Field(ge=1, le=REPLICATION_MAX)] = 3
+    retention_ms: Annotated[int, Field(ge=0, le=_NUMBER_MAX)] | None = 7 * 24 * 3600 * 1000
+    retention_bytes: Annotated[int, Field(ge=0, le=_NUMBER_MAX)] | None = None
+    owner: Annotated[str, _OWNER] | None = None
+
+
+class BrokerBody(BaseModel):
+    """What a broker should be."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rack: Annotated[str, Field(max_length=253)] | None = None
+    wanted: bool = True
+    cordoned: bool = False
+
+
+def make_control(manager: Manager) -> APIRouter:
+    """Make the routes of the control API."""
+    router = APIRouter(prefix="/v1/control", tags=["control"])
+
+    @router.get("/state")
+    async def state() -> dict[str, Any]:
+        """The whole topology at one version, and what brokers said last."""
+        await manager.view.refresh()
+        return manager.writer.describe()
+
+    @router.put("/topics/{name}")
+    async def put_topic(name: TopicName, body: TopicBody) -> dict[str, Any]:
+        """Have a topic as it should be. To say it again changes nothing."""
+        topic = await manager.writer.put_topic(TopicSpec(name=name, **body.model_dump()))
+        found: dict[str, Any] = msgspec.to_builtins(topic)
+        return found
+
+    @router.delete("/topics/{name}")
+    async def delete_topic(name: TopicName, owner: Annotated[str, Query(max_length=500)] = "") -> dict[str, str]:
+        """Remove a topic and its records."""
+        await manager.writer.delete_topic(name, owner or None)
+        return {"status": "ok"}
+
+    @router.put("/brokers/{broker_id}")
+    async def put_broker(broker_id: BrokerId, body: BrokerBody) -> dict[str, Any]:
+        """Say what a broker should be: its rack, whether it is wanted, whether it takes new replicas."""
+        found: dict[str, Any] = msgspec.to_builtins(await manager.writer.put_broker(broker_id, **body.model_dump()))
+        return found
+
+    @router.delete("/brokers/{broker_id}")
+    async def delete_broker(broker_id: BrokerId) -> dict[str, str]:
+        """Do without a broker that holds nothing."""
+        await manager.writer.remove_broker(broker_id)
+        return {"status": "ok"}
+
+    @router.post("/heartbeat")
+    async def heartbeat(request: Request) -> dict[str, Any]:
+        """Hear of a broker."""
+        try:
+            beat = _decoder.decode(await request.body())
+        except msgspec.DecodeError as error:
+            raise Refusal("bad_request", f"this is not a broker's heartbeat: {error}") from error
+        return await manager.writer.heartbeat(beat)
+
+    return router
+
+
+def add_health(app: FastAPI, manager: Manager, metrics: Metrics) -> None:
+    """Add what probes and Prometheus ask for."""
+
+    @app.get("/healthz", tags=["health"])
+    async def healthz() -> dict[str, str]:
+        """Alive: the loop turns. A manager that waits for others is alive."""
+        return {"status": "alive", "role": manager.role}
+
+    @app.get("/readyz", tags=["health"], response_model=None)
+    async def readyz() -> JSONResponse:
+        """Ready: produce and consume work here."""
+        reasons = await manager.unready_reasons()
+        return JSONResponse(
+            {"status": "unready" if reasons else "ready", "role": manager.role, "reasons": reasons},
+            503 if reasons else 200,
+        )
+
+    @app.get("/metrics", tags=["health"], response_class=Response)
+    async def prometheus() -> Response:
+        """Figures for Prometheus."""
+        return Response(metrics.to_bytes(), media_type="text/plain; version=0.0.4")
+
+
+def add_metadata_errors(app: FastAPI, manager: Manager) -> None:
+    """Answer trouble with the database as a refusal."""
+
+    async def on_error(_: Request, error: Exception) -> JSONResponse:
+        if isinstance(error, Fenced):
+            refusal = manager.writer.fenced(error)
+        else:
+            refusal = away(error) if isinstance(error, MetadataError) else Refusal("internal", "unexpected")
+        return JSONResponse(refusal.to_dict(), refusal.status, {"retry-after": "1"})
+
+    app.add_exception_handler(MetadataError, on_error)
+
+
+CONTROL = "/v1/control/"
+
+
+def is_for_writer(path: str) -> bool:
+    """Tell whether a path of the control API is answered by the writer alone."""
+    return path.startswith(CONTROL)

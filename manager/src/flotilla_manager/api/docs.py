@@ -1,0 +1,75 @@
+"""What OpenAPI says about the calls for people, which FastAPI does not see: made from the same table."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+
+from flotilla_manager.api.calls import Call
+
+_REF = "#/components/schemas/{name}"
+_FAILURE = {
+    "type": "object",
+    "required": ["status", "message"],
+    "properties": {"status": {"enum": ["failure", "unknown"]}, "message": {"type": "string"}},
+}
+_OTHERS = {
+    "413": "The request is too large",
+    "429": "Too much is under way; try again after Retry-After seconds",
+    "503": "Something that is needed does not answer; try again after Retry-After seconds",
+    "504": "Nobody knows whether it was done",
+}
+
+
+def describe_calls(app: FastAPI, calls: Sequence[Call]) -> None:
+    """Add the calls to what `/docs` and `/openapi.json` show."""
+    make = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = make()
+        schemas, components = msgspec.json.schema_components([call.params for call in calls], ref_template=_REF)
+        schema.setdefault("components", {}).setdefault("schemas", {}).update(components)
+        for call, reference in zip(calls, schemas, strict=True):
+            name = reference["$ref"].rsplit("/", 1)[-1]
+            paths = schema["paths"].setdefault(call.path, {})
+            paths[call.method.lower()] = _operation(call, components[name], reference)
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _operation(call: Call, shape: dict[str, Any], reference: dict[str, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "tags": [call.tag],
+        "summary": call.text.split(".")[0],
+        "description": call.text,
+        "operationId": f"{call.method.lower()}{call.path.replace('/', '_').replace('{', '').replace('}', '')}",
+        "parameters": [],
+        "responses": _responses(call),
+    }
+    required = shape.get("required", [])
+    in_query = call.method in {"GET", "DELETE"}
+    for name, schema in shape.get("properties", {}).items():
+        in_path = f"{{{name}}}" in call.path
+        if in_path or in_query:
+            place = {"in": "path" if in_path else "query", "required": in_path or name in required}
+            operation["parameters"].append({"name": name, **place, "schema": schema})
+    if not in_query and shape.get("properties"):
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": reference}}}
+    return operation
+
+
+def _responses(call: Call) -> dict[str, Any]:
+    refused = "; ".join(f'"{text}"' for text in call.refusals) or "A parameter is missing or invalid"
+    return {
+        "200": {
+            "description": "Done",
+            "content": {"application/json": {"example": {"status": "success", **call.example}}},
+        },
+        "400": {"description": f"Refused: {refused}", "content": {"application/json": {"schema": _FAILURE}}},
+        **{
+            status: {"description": text, "content": {"application/json": {"schema": _FAILURE}}}
+            for status, text in _OTHERS.items()
+        },
+    }

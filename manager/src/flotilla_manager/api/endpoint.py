@@ -1,0 +1,133 @@
+"""Answers calls for people: finds the call, reads its parameters, and writes success and refusals in their one shape.
+
+Plain ASGI: for a single message, a framework's share of the work would be most of it.
+"""
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from flotilla.serving.asgi import JSON, Headers, Receive, Scope, Send, content_length, read_body, respond
+from flotilla.serving.errors import Refusal
+from flotilla_manager.api.calls import Call
+from flotilla_manager.api.forward import Forward
+from flotilla_manager.api.metrics import Metrics
+from flotilla_manager.api.params import Reader
+from flotilla_manager.api.people import NO_TOPIC, success
+from flotilla_manager.manager import Manager
+from flotilla_manager.metadata.errors import DatabaseAway, Fenced, MetadataError, OutcomeUnknown
+
+logger = logging.getLogger(__name__)
+
+_ANSWER: Headers = [JSON, (b"cache-control", b"no-store")]
+_KEPT_STATUSES = {401, 403, 404, 405, 413, 429, 500, 503, 504}
+_TOPICS = "/topics/"
+_PARTITIONS = "/partitions"
+
+
+class PeopleEndpoint:
+    """All calls for people."""
+
+    def __init__(self, manager: Manager, calls: Iterable[Call], forward: Forward, metrics: Metrics) -> None:
+        self._manager = manager
+        self._forward = forward
+        self._metrics = metrics
+        self._bytes_max = 2 * manager.settings.message_bytes_max + (64 << 10)  # base64 and escapes make it larger
+        self._by_path: dict[str, dict[str, tuple[Call, Reader]]] = {}
+        for call in calls:
+            self._by_path.setdefault(call.path, {})[call.method] = (call, Reader(call.params))
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths without anything to fill in."""
+        return [path for path in self._by_path if "{" not in path]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        began = time.perf_counter()
+        path, filled = template(scope["path"])
+        status, headers, body = await self._answer(scope, receive, path, filled)
+        await respond(send, status, headers, [body])
+        self._metrics.answered(path if path in self._by_path else "unknown", status, time.perf_counter() - began)
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, path: str, filled: dict[str, str]
+    ) -> tuple[int, Headers, bytes]:
+        try:
+            call, reader = self._find(scope["method"], path)
+            check_length(scope, self._bytes_max)
+            with self._manager.lanes.in_flight.hold(0) as held:
+                body = await read_body(receive, self._bytes_max, held.add)
+                if call.by_writer and not self._manager.writer.is_writer:
+                    return await self._forward(scope, body)
+                return 200, _ANSWER, success(await self._call(call, reader, scope, body, filled))
+        except Refusal as refusal:
+            return failure(refusal)
+
+    async def _call(
+        self, call: Call, reader: Reader, scope: Scope, body: bytes, filled: dict[str, str]
+    ) -> dict[str, Any]:
+        params = reader.read(scope["query_string"], body, filled)
+        try:
+            return await call.answer(params)
+        except Fenced as error:
+            raise self._manager.writer.fenced(error) from error
+        except MetadataError as error:
+            raise away(error) from error
+
+    def _find(self, method: str, path: str) -> tuple[Call, Reader]:
+        methods = self._by_path.get(path)
+        if methods is None:
+            raise Refusal("not_found", f"There is no '{path[:200]}' here; /docs tells what there is.")
+        found = methods.get(method)
+        if found is None:
+            raise Refusal("method_not_allowed", f"'{path[:200]}' takes {' or '.join(methods)}.")
+        return found
+
+
+def template(path: str) -> tuple[str, dict[str, str]]:
+    """Tell which row of the table a path belongs to, and what it fills in."""
+    if not path.startswith(_TOPICS):
+        return path, {}
+    name = path.removeprefix(_TOPICS)
+    if name.endswith(_PARTITIONS):
+        return "/topics/{name}/partitions", {"name": unquote(name.removesuffix(_PARTITIONS))}
+    return "/topics/{name}", {"name": unquote(name)}
+
+
+def check_length(scope: Scope, bytes_max: int) -> None:
+    """Refuse a body that is too large before it is read."""
+    if (content_length(scope) or 0) > bytes_max:
+        raise Refusal("too_large", f"The request has more than {bytes_max} bytes, the limit.")
+
+
+def away(error: MetadataError) -> Refusal:
+    """Tell a client that the database cannot be asked."""
+    if isinstance(error, OutcomeUnknown):
+        return Refusal("unavailable", "The database went away; what was asked for may have been done or not.")
+    if isinstance(error, DatabaseAway):
+        return Refusal("unavailable", "The database does not answer; try again.")
+    logger.error("the database refused: %s", error)
+    return Refusal("unavailable", "The metadata cannot be used now; try again.")
+
+
+def failure(refusal: Refusal) -> tuple[int, Headers, bytes]:
+    """Write a refusal in the shape for people."""
+    status = refusal.status if refusal.status in _KEPT_STATUSES else 400
+    message, word = str(refusal), "failure"
+    if refusal.code == "unknown_partition":
+        status, message = 400, NO_TOPIC
+    elif refusal.code == "not_leader":
+        status = 503
+    elif refusal.code == "unknown_outcome":
+        word = "unknown"
+    elif refusal.code == "not_found" and message == NO_TOPIC:
+        status = 400
+    headers = list(_ANSWER)
+    if status in {429, 503}:
+        headers.append((b"retry-after", b"1"))
+    return status, headers, msgspec.json.encode({"status": word, "message": message})

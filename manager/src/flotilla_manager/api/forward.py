@@ -1,0 +1,71 @@
+"""Passes calls that only the writer answers on to it, and its answers back."""
+
+import asyncio
+from urllib.parse import quote
+
+from flotilla.net import Disconnected, Response
+from flotilla.serving import request_ids
+from flotilla.serving.asgi import JSON, Headers, Scope, header
+from flotilla.serving.errors import Refusal
+from flotilla_manager.manager import Manager
+
+FORWARDED = b"flotilla-forwarded"
+_TAKEN = (b"content-type", b"authorization")
+_RETURNED = (b"content-type", b"retry-after", b"cache-control")
+_PATIENCE_S = 5.0  # a writer that is being started again is back within this
+_ANSWER_S = 60.0
+_PAUSE_S = 0.1
+
+
+class Forward:
+    """The way to the writer."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+
+    async def __call__(self, scope: Scope, body: bytes) -> tuple[int, Headers, bytes]:
+        """Pass a request on. Raises Refusal if there is no writer."""
+        if header(scope, FORWARDED) is not None:
+            raise Refusal("unavailable", "There is no writer at the moment; try again.")
+        response = await self._ask(scope, body)
+        self._manager.view.refresh_soon()
+        headers = [(name, response.headers[name]) for name in _RETURNED if name in response.headers] or [JSON]
+        return response.status, headers, response.body
+
+    async def _ask(self, scope: Scope, body: bytes) -> Response:
+        """Ask until the writer has taken the request. What was sent is not sent again."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _PATIENCE_S
+        while True:
+            url = self._url()
+            try:
+                if url is not None:
+                    return await self._manager.control.request(
+                        url, scope["method"], _target(scope), body, _headers(scope), timeout_s=_ANSWER_S
+                    )
+            except Disconnected as error:
+                if error.sent:
+                    text = "The writer went away; what was asked for may have been done or not."
+                    raise Refusal("unavailable", text) from error
+            if loop.time() > deadline:
+                raise Refusal("unavailable", "The writer does not answer; try again.")
+            self._manager.view.refresh_soon()
+            await asyncio.sleep(_PAUSE_S)
+
+    def _url(self) -> str | None:
+        snapshot = self._manager.view.snapshot
+        known = None if snapshot is None else snapshot.writer.url
+        return self._manager.settings.writer or known or None
+
+
+def _target(scope: Scope) -> str:
+    query = scope["query_string"].decode("latin-1")
+    return quote(scope["path"], safe="/:@!$&'()*+,;=~-._") + (f"?{query}" if query else "")
+
+
+def _headers(scope: Scope) -> list[tuple[str, str]]:
+    taken = [(name.decode(), value.decode("latin-1")) for name in _TAKEN if (value := header(scope, name)) is not None]
+    request_id = request_ids.current()
+    if request_id is not None:
+        taken.append(("x-request-id", request_id))
+    return [*taken, (FORWARDED.decode(), "1")]

@@ -1,0 +1,64 @@
+"""Figures for Prometheus."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from flotilla_manager.manager import Manager
+from flotilla_manager.model import TopicState
+
+_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Metrics:
+    """What a manager counts."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_Gauges(manager))
+        self._requests = Counter(
+            "flotilla_requests", "Requests that were answered", ["call", "status"], registry=self._registry
+        )
+        self._seconds = Histogram(
+            "flotilla_request_seconds", "How long they took", ["call"], buckets=_BUCKETS_S, registry=self._registry
+        )
+
+    def answered(self, call: str, status: int, seconds: float) -> None:
+        """Count an answer."""
+        self._requests.labels(call, status).inc()
+        self._seconds.labels(call).observe(seconds)
+
+    def to_bytes(self) -> bytes:
+        """Write everything down, in the format that Prometheus reads."""
+        return generate_latest(self._registry)
+
+
+class _Gauges(Collector):
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Look at everything."""
+        manager = self._manager
+        yield _gauge("flotilla_writer", "1 if this manager is the writer", int(manager.writer.is_writer))
+        yield _gauge("flotilla_database_up", "1 if the database answered last", int(manager.view.trouble is None))
+        yield _gauge("flotilla_in_flight_bytes", "Messages that are under way", manager.lanes.in_flight.bytes)
+        yield _gauge("flotilla_kept_record_bytes", "Records that are kept for consumers", manager.records.size)
+        snapshot = manager.view.snapshot
+        if snapshot is None:
+            return
+        topics = GaugeMetricFamily("flotilla_topics", "Topics, by state", labels=["state"])
+        for state in (TopicState.CREATING, TopicState.READY, TopicState.DELETING):
+            topics.add_metric([state], sum(topic.state == state for topic in snapshot.topics))
+        yield topics
+        brokers = GaugeMetricFamily("flotilla_brokers", "Brokers, by whether they are heard of", labels=["status"])
+        for status, active in (("active", True), ("inactive", False)):
+            brokers.add_metric([status], sum(one.active == active and not one.removed for one in snapshot.brokers))
+        yield brokers
+        yield _gauge("flotilla_metadata_version", "The version of the topology that is known here", snapshot.version)
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)

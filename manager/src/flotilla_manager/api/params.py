@@ -1,0 +1,102 @@
+"""The parameters of a call for people: from the query string or from a JSON body, on any method.
+
+Pure. A call declares them as a struct; names that the ancestors' users know are taken too. Whatever does not fit is
+refused with a sentence that says what is allowed.
+"""
+
+import re
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from flotilla.serving.errors import Refusal
+from flotilla_manager.limits import TOPIC_NAME_RULE
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+ALIASES = {
+    "topic_name": "topic",
+    "partition_id": "partition_index",
+    "partition_number": "partition_index",
+}
+_QUERY_BYTES_MAX = 8192
+_FIELDS_MAX = 20
+_UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`")
+_MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
+_PLACE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.(?P<name>[^`]*)`)?$", re.DOTALL)
+
+
+class Reader:
+    """Reads the parameters of one kind of call."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+        self._decoder = msgspec.json.Decoder(kind)
+        self._fields = tuple(field.encode_name for field in msgspec.structs.fields(kind))
+
+    def read(self, query: bytes, body: bytes, path: dict[str, str]) -> Any:  # noqa: ANN401 - the kind that was given
+        """Read the parameters. Raises Refusal."""
+        if body and not query and not path:
+            try:
+                return self._decoder.decode(body)
+            except msgspec.DecodeError:
+                pass  # other names, other types: looked at more closely below
+        given = self._rename({**_parse_query(query), **_parse_body(body), **path})
+        try:
+            return msgspec.convert(given, self._kind, strict=False)
+        except msgspec.ValidationError as error:
+            raise Refusal("bad_request", self._explain(str(error))) from error
+
+    def _rename(self, given: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in given.items():
+            known = name if name in self._fields else self._alias(name)
+            if known in found and found[known] != value:
+                raise Refusal("bad_request", f"'{known}' is given twice, with different values.")
+            found[known] = str(value) if known.endswith("_id") and type(value) is int else value
+        return found
+
+    def _alias(self, name: str) -> str:
+        other = ALIASES.get(name, name)
+        if other not in self._fields and other == "topic" and "name" in self._fields:
+            return "name"
+        return other
+
+    def _explain(self, text: str) -> str:
+        unknown, missing = _UNKNOWN.search(text), _MISSING.search(text)
+        if unknown is not None:
+            return f"'{unknown['name'][:60]}' is not a parameter of this call; there are: {', '.join(self._fields)}."
+        if missing is not None:
+            return f"'{missing['name']}' is missing."
+        place = _PLACE.match(text)
+        if place is None or place["name"] is None:
+            return f"The parameters cannot be read: {text}."
+        if "matching regex" in place["what"]:
+            return f"'{place['name']}' is invalid: it must match {TOPIC_NAME_RULE}."
+        return f"'{place['name']}' is invalid: {place['what'].replace('`', '')}."
+
+
+def _parse_query(query: bytes) -> dict[str, Any]:
+    if len(query) > _QUERY_BYTES_MAX:
+        raise Refusal("bad_request", f"The query has {len(query)} bytes; {_QUERY_BYTES_MAX} is the limit.")
+    try:
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, max_num_fields=_FIELDS_MAX, errors="strict")
+    except ValueError as error:
+        raise Refusal("bad_request", f"The query cannot be read: {error}.") from error
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise Refusal("bad_request", "A parameter is in the query twice.")
+    return found
+
+
+def _parse_body(body: bytes) -> dict[str, Any]:
+    if not body.strip():
+        return {}
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Refusal("bad_request", f"The body is not JSON: {error}.") from error
+    if not isinstance(found, dict):
+        raise Refusal("bad_request", "The body must be a JSON object with the parameters.")
+    return found

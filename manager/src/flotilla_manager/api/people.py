@@ -1,0 +1,285 @@
+"""The API for people and curl, word for word: what each call does, in the stated order of checks."""
+
+import asyncio
+import base64
+import binascii
+from typing import Any
+
+import msgspec
+
+from flotilla import __version__
+from flotilla.records import encode
+from flotilla.serving.errors import Refusal
+from flotilla_manager.api import shapes
+from flotilla_manager.manager import Manager
+from flotilla_manager.model import Topic
+
+NO_TOPIC = "Topic does not exist."
+NO_PRODUCER = "Producer not registered with topic."
+NO_CONSUMER = "Consumer not registered with topic."
+NO_LOGS = "No logs available to consume."
+BAD_PARTITION_TO_PRODUCE = "Invalid Partition Number."
+BAD_PARTITION_TO_CONSUME = "Invalid partition number."
+
+Answer = dict[str, Any]
+
+
+class People:
+    """Every call of the table; each returns what is told beside `"status": "success"`."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+
+    async def _topic(self, name: str) -> Topic:
+        topic = await self._manager.view.find_topic(name)
+        if topic is None:
+            raise Refusal("bad_request", NO_TOPIC)
+        return topic
+
+    # -- topics -------------------------------------------------------------------------------------------
+
+    async def create_topic(self, params: shapes.CreateTopic) -> Answer:
+        """Make a topic. Only the writer does."""
+        await self._manager.writer.create_topic(
+            params.name,
+            partitions=params.number_of_partitions,
+            replication=params.replication,
+            retention_ms=params.retention_ms,
+            retention_bytes=params.retention_bytes,
+        )
+        return {"message": f"Topic '{params.name}' created successfully."}
+
+    async def list_topics(self, _: shapes.Nothing) -> Answer:
+        """List the topics, in order of creation."""
+        await self._manager.view.refresh()
+        return {"topics": list(self._manager.snapshot.ready)}
+
+    async def list_partitions(self, params: shapes.NamedTopic) -> Answer:
+        """Tell where a topic's partitions are, and what is in them."""
+        await self._manager.view.refresh()
+        topic = await self._topic(params.name)
+        found = await asyncio.gather(*(self._describe(topic, index) for index in range(len(topic.partitions))))
+        return {"topic": topic.name, "topic_id": topic.id, "partitions": found}
+
+    async def _describe(self, topic: Topic, index: int) -> Answer:
+        partition = topic.partitions[index]
+        described = await self._manager.describe_leader(topic, partition)
+        first, end = described.get("first_offset"), described.get("next_offset")
+        return {
+            "partition_index": index,
+            "leader": described.get("leader"),
+            "replicas": list(partition.members),
+            "size": None if first is None or end is None else end - first,
+            "size_bytes": described.get("size_bytes"),
+            "first_offset": first,
+            "next_offset": end,
+        }
+
+    async def delete_topic(self, params: shapes.NamedTopic) -> Answer:
+        """Remove a topic and its messages. Only the writer does."""
+        await self._manager.writer.delete_topic(params.name)
+        return {"message": f"Topic '{params.name}' deleted successfully."}
+
+    # -- producers ----------------------------------------------------------------------------------------
+
+    async def register_producer(self, params: shapes.RegisterProducer) -> Answer:
+        """Register a producer, and make the topic if it is not there. Only the writer does."""
+        producer = await self._manager.writer.register_producer(params.topic)
+        self._manager.producers.learn(producer)
+        return {"producer_id": producer.id}
+
+    async def produce(self, params: shapes.Produce) -> Answer:
+        """Append one message."""
+        manager = self._manager
+        value = read_message(params, manager.settings.message_bytes_max)
+        topic = await self._topic(params.topic)
+        index = params.partition_index
+        if index is not None and not 0 <= index < len(topic.partitions):
+            raise Refusal("bad_request", BAD_PARTITION_TO_PRODUCE)
+        if not await manager.producers.is_registered(params.producer_id, topic.id):
+            raise Refusal("bad_request", NO_PRODUCER)
+        manager.signs.producer(params.producer_id)
+        if params.sequence is not None:
+            index, offset = await self._produce_in_sequence(topic, params, value)
+        else:
+            if index is None:
+                index = manager.producers.next_turn(params.producer_id, len(topic.partitions))
+            offset = await manager.lanes.append(topic, index, value)
+        return {"partition_index": index, "offset": offset}
+
+    async def _produce_in_sequence(self, topic: Topic, params: shapes.Produce, value: bytes) -> tuple[int, int]:
+        """Append a message that may be sent again: it is stored once."""
+        index, sequence = params.partition_index, params.sequence
+        if index is None or sequence is None:
+            text = "A 'sequence' counts messages in one partition: give its 'partition_index' too."
+            raise Refusal("bad_request", text)
+        batch = encode(
+            [value],
+            producer_id=bytes.fromhex(params.producer_id),
+            producer_epoch=params.producer_epoch,
+            base_sequence=sequence,
+        )
+        with self._manager.lanes.in_flight.hold(len(batch)):
+            appended = await self._manager.gateway.append(
+                topic, index, batch, seconds=self._manager.settings.request_s_max
+            )
+        return index, appended.base_offset
+
+    async def producer_heartbeat(self, params: shapes.ProducerBeat) -> Answer:
+        """Show that a producer lives."""
+        if not await self._manager.producers.is_known(params.producer_id):
+            raise Refusal("bad_request", NO_PRODUCER)
+        self._manager.signs.producer(params.producer_id)
+        return {}
+
+    async def list_producers(self, params: shapes.Page) -> Answer:
+        """List the producers; those that fell silent show as inactive."""
+        manager = self._manager
+        await manager.signs.write()
+        found = await manager.database.call(
+            manager.database.store.list_producers, params.after, params.limit, manager.settings.client_silence_s
+        )
+        names = manager.snapshot.topics_by_id
+        producers = [
+            {"producer_id": one.id, "topic": names[one.topic_id].name, "status": _status(one.active)}
+            for one in found
+            if one.topic_id in names
+        ]
+        return {"producers": producers, "after": found[-1].id if len(found) == params.limit else None}
+
+    # -- consumers ----------------------------------------------------------------------------------------
+
+    async def register_consumer(self, params: shapes.RegisterConsumer) -> Answer:
+        """Register a consumer. Only the writer does."""
+        id_ = await self._manager.writer.register_consumer(
+            params.topic, params.partition_index, latest=params.start == "latest"
+        )
+        return {"consumer_id": id_}
+
+    async def consume(self, params: shapes.Consume) -> Answer:
+        """Hand out the next message."""
+        topic = await self._checked(params)
+        found = await self._manager.consuming.consume(topic, params.consumer_id, params.partition_index)
+        if found is None:
+            raise Refusal("bad_request", NO_LOGS)
+        self._manager.signs.consumer(params.consumer_id)
+        return {**write_message(found.value), "partition_index": found.partition, "offset": found.offset}
+
+    async def size(self, params: shapes.Consume) -> Answer:
+        """Count what is left for a consumer."""
+        topic = await self._checked(params)
+        left = await self._manager.consuming.left(
+            topic, params.consumer_id, params.partition_index, self._manager.settings.request_s_max
+        )
+        sizes = [{"partition_number": index, "size": size} for index, size in left.items()]
+        return {"sizes": sizes, "size": sum(left.values())}
+
+    async def _checked(self, params: shapes.Consume) -> Topic:
+        topic = await self._topic(params.topic)
+        index = params.partition_index
+        if index is not None and not 0 <= index < len(topic.partitions):
+            raise Refusal("bad_request", BAD_PARTITION_TO_CONSUME)
+        return topic
+
+    async def consumer_heartbeat(self, params: shapes.ConsumerBeat) -> Answer:
+        """Show that a consumer lives."""
+        if not await self._manager.consuming.is_known(params.consumer_id):
+            raise Refusal("bad_request", NO_CONSUMER)
+        self._manager.signs.consumer(params.consumer_id)
+        return {}
+
+    async def list_consumers(self, params: shapes.Page) -> Answer:
+        """List the consumers; those that fell silent show as inactive."""
+        manager = self._manager
+        await manager.signs.write()
+        found = await manager.database.call(
+            manager.database.store.list_consumers, params.after, params.limit, manager.settings.client_silence_s
+        )
+        names = manager.snapshot.topics_by_id
+        consumers = [
+            {
+                "consumer_id": one.id,
+                "topic": names[one.topic_id].name,
+                "partition_index": one.partition,
+                "status": _status(one.active),
+            }
+            for one in found
+            if one.topic_id in names
+        ]
+        return {"consumers": consumers, "after": found[-1].id if len(found) == params.limit else None}
+
+    # -- the system ---------------------------------------------------------------------------------------
+
+    async def root(self, _: shapes.Nothing) -> Answer:
+        """Say hello."""
+        role = self._manager.role
+        return {"message": "Flotilla, a replicated log queue.", "version": __version__, "role": role, "docs": "/docs"}
+
+    async def list_brokers(self, _: shapes.Nothing) -> Answer:
+        """List the brokers."""
+        await self._manager.view.refresh()
+        return {"brokers": self._manager.describe_brokers()}
+
+    async def list_managers(self, _: shapes.Nothing) -> Answer:
+        """List the managers; those that fell silent show as inactive."""
+        found = await self._manager.list_managers()
+        managers = [
+            {"name": one.name, "role": one.role, "url": one.url, "status": _status(one.active)} for one in found
+        ]
+        return {"managers": managers}
+
+    async def add_broker(self, params: shapes.BrokerHost) -> Answer:
+        """Let a broker take part. Only the writer does."""
+        id_ = await self._manager.writer.add_broker(params.broker_host)
+        return {"message": "Broker added successfully.", "broker_id": id_}
+
+    async def remove_broker(self, params: shapes.BrokerHost) -> Answer:
+        """Do without a broker that holds no replicas. Only the writer does."""
+        id_ = await self._manager.writer.remove_broker(params.broker_host)
+        return {"message": "Broker removed successfully.", "broker_id": id_}
+
+    async def activate_broker(self, params: shapes.BrokerHost) -> Answer:
+        """Let a broker take new replicas and lead. Only the writer does."""
+        id_ = await self._manager.writer.cordon_broker(params.broker_host, cordoned=False)
+        return {"message": "Broker activated successfully.", "broker_id": id_}
+
+    async def deactivate_broker(self, params: shapes.BrokerHost) -> Answer:
+        """Keep new replicas from a broker, and move leaders away. Only the writer does."""
+        id_ = await self._manager.writer.cordon_broker(params.broker_host, cordoned=True)
+        return {"message": "Broker deactivated successfully.", "broker_id": id_}
+
+
+def _status(active: bool) -> str:
+    return "active" if active else "inactive"
+
+
+def read_message(params: shapes.Produce, bytes_max: int) -> bytes:
+    """Read the message: text, or base64."""
+    if (params.message is None) == (params.message_base64 is None):
+        raise Refusal("bad_request", "Give the message as 'message' or as 'message_base64'.")
+    if params.message is not None:
+        try:
+            value = params.message.encode()
+        except UnicodeEncodeError as error:
+            raise Refusal("bad_request", "'message' holds half a character; use 'message_base64'.") from error
+    else:
+        try:
+            value = base64.b64decode(params.message_base64 or "", validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise Refusal("bad_request", f"'message_base64' is not base64: {error}.") from error
+    if len(value) > bytes_max:
+        raise Refusal("too_large", f"The message has {len(value)} bytes; {bytes_max} is the limit.")
+    return value
+
+
+def write_message(value: bytes) -> Answer:
+    """Write a message: as text if it is one."""
+    try:
+        return {"message": value.decode()}
+    except UnicodeDecodeError:
+        return {"message_base64": base64.b64encode(value).decode()}
+
+
+def success(answer: Answer) -> bytes:
+    """Write an answer down."""
+    return msgspec.json.encode({"status": "success", **answer})

@@ -1,0 +1,105 @@
+"""The parameters that calls for people take. Partition indexes are checked later, against the topic."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from flotilla_manager.limits import PARTITIONS_MAX, REPLICATION_MAX, TOPIC_NAME
+
+_NUMBER_MAX = (1 << 63) - 1
+_SEQUENCE_MAX = (1 << 31) - 1
+Name = Annotated[str, Meta(pattern=TOPIC_NAME, description="Letters, digits, '.', '_', '-'; up to 200")]
+AnyName = Annotated[str, Meta(max_length=1000, description="The name of a topic", examples=["orders"])]
+Id = Annotated[str, Meta(max_length=200, description="As it was given at the registration")]
+Index = Annotated[int, Meta(description="From 0 on", examples=[0])]
+Number = Annotated[int, Meta(ge=0, le=_NUMBER_MAX)]
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a call takes."""
+
+
+class Nothing(Params, frozen=True):
+    """A call without parameters."""
+
+
+class CreateTopic(Params, frozen=True):
+    """A new topic."""
+
+    name: Annotated[Name, Meta(examples=["orders"])]
+    number_of_partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX, examples=[2])] = 2
+    replication: Annotated[int, Meta(ge=1, le=REPLICATION_MAX, examples=[3])] = 3
+    retention_ms: Number | None = 7 * 24 * 3600 * 1000
+    retention_bytes: Number | None = None
+
+
+class NamedTopic(Params, frozen=True):
+    """One topic."""
+
+    name: AnyName
+
+
+class RegisterProducer(Params, frozen=True):
+    """A producer of a topic, which is made if it is not there."""
+
+    topic: Annotated[Name, Meta(examples=["orders"])]
+
+
+class Produce(Params, frozen=True):
+    """One message."""
+
+    topic: AnyName
+    producer_id: Id
+    message: Annotated[str, Meta(description="The message, as text", examples=["hello"])] | None = None
+    message_base64: Annotated[str, Meta(description="The message, if it is no text")] | None = None
+    partition_index: Index | None = None
+    sequence: (
+        Annotated[
+            int,
+            Meta(ge=0, le=_SEQUENCE_MAX, description="Counts the producer's messages in this partition, from 0 on"),
+        ]
+        | None
+    ) = None
+    producer_epoch: Annotated[int, Meta(ge=0, le=_NUMBER_MAX, description="Raise it to begin at sequence 0 again")] = 0
+
+
+class RegisterConsumer(Params, frozen=True):
+    """A consumer of a topic, or of one of its partitions."""
+
+    topic: AnyName
+    partition_index: Index | None = None
+    start: Literal["earliest", "latest"] = "earliest"
+
+
+class Consume(Params, frozen=True):
+    """The next message."""
+
+    topic: AnyName
+    consumer_id: Id
+    partition_index: Index | None = None
+
+
+class ProducerBeat(Params, frozen=True):
+    """A producer lives."""
+
+    producer_id: Id
+
+
+class ConsumerBeat(Params, frozen=True):
+    """A consumer lives."""
+
+    consumer_id: Id
+
+
+class Page(Params, frozen=True):
+    """A part of a long list."""
+
+    after: Annotated[str, Meta(max_length=64, description="Begin behind this id")] = ""
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+
+
+class BrokerHost(Params, frozen=True):
+    """One broker, by the address of its API or by its id."""
+
+    broker_host: Annotated[str, Meta(min_length=1, max_length=300, examples=["127.0.0.1:8090"])]

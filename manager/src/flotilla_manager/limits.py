@@ -1,0 +1,9 @@
+"""How much there may be. Every limit has a name, and every refusal names it."""
+
+TOPIC_NAME_RULE = "[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+TOPIC_NAME = rf"^{TOPIC_NAME_RULE}$(?!\n)"  # Python's $ also matches before a last line break
+PARTITIONS_MAX = 1000  # of one topic
+PARTITIONS_TOTAL_MAX = 20_000
+TOPICS_MAX = 5_000
+REPLICATION_MAX = 7
+CLIENTS_MAX = 1_000_000  # registrations of producers, and as many of consumers

@@ -1,0 +1,241 @@
+"""Topics: made, changed and removed, each step in the database first, so that whoever comes next can finish it."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from flotilla.serving.errors import Refusal
+from flotilla_manager.limits import PARTITIONS_TOTAL_MAX, TOPICS_MAX
+from flotilla_manager.metadata import AsyncMetadata
+from flotilla_manager.metadata.errors import TopicExists, TopicMissing
+from flotilla_manager.model import Partition, Snapshot, Topic, TopicState
+from flotilla_manager.placement import CannotPlace, grow, place
+from flotilla_manager.planning import CloseReplica, OpenReplica, Order, Stand
+from flotilla_manager.routing.gateway import Gateway
+from flotilla_manager.view import View
+from flotilla_manager.writer.orders import to_refusal
+from flotilla_manager.writer.steward import Steward
+
+logger = logging.getLogger(__name__)
+
+EXISTS = "Topic already exists."
+MISSING = "Topic does not exist."
+_LEADER_S = 3.0
+_QUESTIONS_MAX = 64
+_LIVE = (TopicState.CREATING, TopicState.READY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicSpec:
+    """What a topic should be."""
+
+    name: str
+    partitions: int = 2
+    replication: int = 3
+    retention_ms: int | None = 7 * 24 * 3600 * 1000
+    retention_bytes: int | None = None
+    owner: str | None = None
+
+
+class Topics:
+    """The writer's hand on topics."""
+
+    def __init__(
+        self,
+        database: AsyncMetadata,
+        view: View,
+        steward: Steward,
+        gateway: Gateway,
+        *,
+        brokers_min: int,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._database = database
+        self._view = view
+        self._steward = steward
+        self._gateway = gateway
+        self._brokers_min = brokers_min
+        self._random_bytes = random_bytes
+        self._names: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def create(self, epoch: int, spec: TopicSpec) -> Topic:
+        """Make a topic; it can be used when this returns. Raises Refusal, MetadataError."""
+        async with self._alone(spec.name):
+            snapshot = await self._look()
+            if find(snapshot, spec.name) is not None:
+                raise Refusal("exists", EXISTS)
+            check_room(snapshot, spec.partitions, topics=1)
+            self._check_brokers(snapshot)
+            members = _placed(lambda: place(spec.partitions, spec.replication, snapshot.brokers, snapshot.topics))
+            draft = Topic(
+                id=self._random_bytes(16).hex(),
+                name=spec.name,
+                state=TopicState.CREATING,
+                serial=0,
+                partitions=tuple(Partition(index=at, epoch=1, members=of) for at, of in enumerate(members)),
+                retention_ms=spec.retention_ms,
+                retention_bytes=spec.retention_bytes,
+                owner=spec.owner,
+            )
+            try:
+                topic = await self._database.call(self._database.store.create_topic, epoch, draft)
+            except TopicExists as error:
+                raise Refusal("exists", EXISTS) from error
+            await self._open_or_undo(epoch, topic, snapshot)
+            await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.READY)
+            await self._start(epoch, topic, topic.partitions, snapshot)
+            return topic
+
+    async def _open_or_undo(self, epoch: int, topic: Topic, snapshot: Snapshot) -> None:
+        failures = await self._steward.give(opens(topic, topic.partitions), epoch, snapshot)
+        if not failures:
+            return
+        await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.DELETING)
+        self._steward.wake()
+        raise to_refusal(failures[0])
+
+    async def _start(self, epoch: int, topic: Topic, partitions: tuple[Partition, ...], snapshot: Snapshot) -> None:
+        """Give new partitions their leaders at once. If that fails, they elect one by themselves, a little later."""
+        stands: tuple[Order, ...] = tuple(
+            Stand(broker=one.members[0], topic_id=topic.id, partition=one.index, epoch=one.epoch) for one in partitions
+        )
+        await self._steward.give(stands, epoch, snapshot)
+        await self._view.refresh()
+        some = asyncio.Semaphore(_QUESTIONS_MAX)
+        await asyncio.gather(*(self._wait_for_leader(topic, one.index, some) for one in partitions))
+
+    async def _wait_for_leader(self, topic: Topic, index: int, some: asyncio.Semaphore) -> None:
+        async with some:
+            try:
+                await self._gateway.offsets(topic, index, seconds=_LEADER_S)
+            except Refusal as refusal:
+                logger.info("topic '%s' begins without a leader of partition %d: %s", topic.name, index, refusal)
+
+    async def grow(self, epoch: int, topic: Topic, partitions: int) -> None:
+        """Add partitions to a topic. Raises Refusal, MetadataError."""
+        async with self._alone(topic.name):
+            snapshot = await self._look()
+            topic = snapshot.topics_by_id[topic.id]
+            count = len(topic.partitions)
+            if partitions <= count:
+                return
+            check_room(snapshot, partitions - count)
+            members = _placed(lambda: grow(topic, partitions, snapshot.brokers, snapshot.topics))
+            added = tuple(Partition(index=count + at, epoch=1, members=of) for at, of in enumerate(members))
+            await self._database.call(self._database.store.add_partitions, epoch, topic.id, added)
+            await self._steward.give(opens(topic, added), epoch, snapshot)
+            await self._start(epoch, topic, added, snapshot)
+
+    async def delete(self, epoch: int, name: str, owner: str | None = None) -> None:
+        """Remove a topic and its records. Raises Refusal, MetadataError."""
+        async with self._alone(name):
+            snapshot = await self._look()
+            topic = snapshot.ready.get(name)
+            if topic is None:
+                raise Refusal("not_found", MISSING)
+            check_owner(topic, owner)
+            try:
+                await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.DELETING)
+            except TopicMissing as error:
+                raise Refusal("not_found", MISSING) from error
+            await self._steward.give(closes(topic), epoch, snapshot)
+            self._steward.wake()
+            await self._view.refresh()
+
+    async def configure(self, epoch: int, topic: Topic, spec: TopicSpec) -> None:
+        """Change what can be changed: retention, owner, more partitions. Raises Refusal, MetadataError."""
+        check_owner(topic, spec.owner)
+        if spec.partitions < len(topic.partitions):
+            text = f"Topic '{topic.name}' has {len(topic.partitions)} partitions; there can only be more."
+            raise Refusal("conflict", text)
+        wanted = (spec.retention_ms, spec.retention_bytes, spec.owner or topic.owner)
+        if wanted != (topic.retention_ms, topic.retention_bytes, topic.owner):
+            ms, size, owner = wanted
+            await self._database.call(
+                self._database.store.configure_topic,
+                epoch,
+                topic.id,
+                retention_ms=ms,
+                retention_bytes=size,
+                owner=owner,
+            )
+            self._steward.wake()
+        await self.grow(epoch, topic, spec.partitions)
+
+    async def _look(self) -> Snapshot:
+        await self._view.refresh()
+        if self._view.snapshot is None:
+            raise Refusal("unavailable", "The metadata is not known yet; try again.")
+        return self._view.snapshot
+
+    def _check_brokers(self, snapshot: Snapshot) -> None:
+        registered = sum(not broker.removed for broker in snapshot.brokers)
+        if registered < self._brokers_min:
+            text = f"{registered} of {self._brokers_min} brokers have registered so far; try again in a moment."
+            raise Refusal("unavailable", text)
+
+    @asynccontextmanager
+    async def _alone(self, name: str) -> AsyncIterator[None]:
+        """One thing at a time with one name."""
+        lock = self._names.get(name) or asyncio.Lock()
+        self._names[name] = lock
+        async with lock:
+            yield
+
+
+def find(snapshot: Snapshot, name: str) -> Topic | None:
+    """Find a topic that has a name, ready or not."""
+    return next((one for one in snapshot.topics if one.name == name and one.state in _LIVE), None)
+
+
+def check_room(snapshot: Snapshot, partitions: int, topics: int = 0) -> None:
+    """Refuse what would be too many."""
+    live = [topic for topic in snapshot.topics if topic.state in _LIVE]
+    if len(live) + topics > TOPICS_MAX:
+        raise Refusal("bad_request", f"There are {len(live)} topics; {TOPICS_MAX} is the limit.")
+    total = sum(len(topic.partitions) for topic in live)
+    if total + partitions > PARTITIONS_TOTAL_MAX:
+        raise Refusal("bad_request", f"There are {total} partitions; {PARTITIONS_TOTAL_MAX} is the limit.")
+
+
+def check_owner(topic: Topic, owner: str | None) -> None:
+    """Refuse a change by somebody else than the owner."""
+    if topic.owner is not None and owner != topic.owner:
+        raise Refusal("conflict", f"Topic '{topic.name}' belongs to {topic.owner}; change or delete that instead.")
+
+
+def opens(topic: Topic, partitions: tuple[Partition, ...]) -> tuple[Order, ...]:
+    """Orders to open every replica."""
+    return tuple(
+        OpenReplica(
+            broker=member,
+            topic_id=topic.id,
+            partition=one.index,
+            epoch=one.epoch,
+            topic=topic.name,
+            members=one.members,
+            retention_ms=topic.retention_ms,
+            retention_bytes=topic.retention_bytes,
+        )
+        for one in partitions
+        for member in one.members
+    )
+
+
+def closes(topic: Topic) -> tuple[Order, ...]:
+    """Orders to close every replica."""
+    return tuple(
+        CloseReplica(broker=member, topic_id=topic.id, partition=one.index, epoch=one.epoch)
+        for one in topic.partitions
+        for member in one.members
+    )
+
+
+def _placed(decide: Callable[[], tuple[tuple[str, ...], ...]]) -> tuple[tuple[str, ...], ...]:
+    try:
+        return decide()
+    except CannotPlace as error:
+        raise Refusal("unavailable", f"The topic cannot be placed: {error}.") from error

@@ -1,0 +1,219 @@
+"""The whole system as real processes: brokers, a writer, readers that share a port, a database."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+from support.cluster import BrokerProcess, free_port, wait_until
+
+_WAIT_S = 30.0
+
+
+class ManagerProcess:
+    """One manager. It keeps its port over restarts."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        role: str,
+        database: str,
+        port: int | None = None,
+        flags: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.role = role
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._shares_port = port is not None
+        self._database = database
+        self._flags = list(flags)
+        self._environment = {**os.environ, **(environment or {})}
+        self._log = folder / f"{name}.txt"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process, without waiting for anything."""
+        command = [sys.executable, "-m", "flotilla_manager", "--role", self.role, "--name", self.name]
+        command += ["--port", str(self.port), "--reuse-port", str(self._shares_port).lower(), *self._flags]
+        environment = {**self._environment, "FLOTILLA_DATABASE": self._database}
+        with self._log.open("ab") as stderr:
+            self._process = subprocess.Popen(command, stderr=stderr, env=environment)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended, if it did."""
+        return None if self._process is None else self._process.poll()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def log(self) -> str:
+        """What it logged."""
+        return self._log.read_text(errors="replace")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End the process without a warning."""
+        if self.is_running:
+            self.signal(signal.SIGKILL)
+        self.wait()
+
+    def terminate(self) -> int:
+        """End the process as an operator would; return its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self, timeout_s: float = _WAIT_S) -> int:
+        """Wait for the end of the process."""
+        assert self._process is not None
+        return self._process.wait(timeout=timeout_s)
+
+    def close(self) -> None:
+        """Make sure that nothing is left."""
+        if self.is_running:
+            self.signal(signal.SIGCONT)
+            self.kill()
+
+
+class Fleet:
+    """Brokers, a writer, and readers behind one port."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        brokers: int = 3,
+        readers: int = 2,
+        database: str | None = None,
+        manager_flags: Sequence[str] = (),
+        broker_flags: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.database = database or f"sqlite:///{folder / 'metadata.db'}"
+        self._flags = [*manager_flags, "--brokers-min", str(brokers)]
+        self._environment = environment
+        self.writer = self.manager("writer", "writer")
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.readers = [self.manager(f"reader-{at}", "reader", self.port) for at in range(readers)]
+        flags = ["--managers", f"{self.writer.url},{self.url}", *broker_flags]
+        self.brokers = [BrokerProcess(folder / f"broker-{at}", flags, environment) for at in range(brokers)]
+        self.others: list[ManagerProcess] = []
+        self.client = httpx.Client(base_url=self.url, timeout=40)
+
+    def manager(self, name: str, role: str, port: int | None = None) -> ManagerProcess:
+        """Make one more manager of this system."""
+        return ManagerProcess(self.folder, name, role, self.database, port, self._flags, self._environment)
+
+    def add(self, name: str, role: str) -> ManagerProcess:
+        """Start one more manager, at a port of its own."""
+        other = self.manager(name, role)
+        self.others.append(other)
+        other.start()
+        return other
+
+    @property
+    def managers(self) -> list[ManagerProcess]:
+        return [self.writer, *self.readers, *self.others]
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+            self.wait_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start whatever does not run."""
+        for process in (*self.managers, *self.brokers):
+            if not process.is_running:
+                process.start()
+
+    def wait_ready(self, timeout_s: float = 60.0) -> None:
+        """Wait until produce and consume work."""
+
+        def ready() -> bool:
+            for manager in self.managers:
+                assert manager.is_running, f"{manager.name} ended with {manager.exit_code}: {manager.log()[-2000:]}"
+            with contextlib.suppress(httpx.HTTPError):
+                return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+            return False
+
+        wait_until("the system to be ready", ready, timeout_s)
+        for broker in self.brokers:
+            if broker.is_running:
+                broker.wait_alive()
+
+    def kill_all(self) -> None:
+        """End every process without a warning, all at once."""
+        for process in (*self.managers, *self.brokers):
+            if process.is_running:
+                process.signal(signal.SIGKILL)
+        for process in (*self.managers, *self.brokers):
+            process.wait()
+
+    def close(self) -> None:
+        """End everything."""
+        self.client.close()
+        for process in (*self.managers, *self.brokers):
+            process.close()
+
+    # -- the API for people -------------------------------------------------------------------------------
+
+    def post(self, path: str, **params: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
+        """Make a call that must succeed."""
+        return succeeded(self.client.post(path, json=params))
+
+    def get(self, path: str, **params: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
+        """Make a call that must succeed."""
+        return succeeded(self.client.get(path, params=params))
+
+    def create(self, name: str, partitions: int = 2, **options: Any) -> None:  # noqa: ANN401 - any JSON
+        """Make a topic."""
+        self.post("/topics", name=name, number_of_partitions=partitions, **options)
+
+    def producer(self, topic: str) -> str:
+        """Register a producer."""
+        return str(self.post("/producer/register", topic=topic)["producer_id"])
+
+    def consumer(self, topic: str, **options: Any) -> str:  # noqa: ANN401 - any JSON
+        """Register a consumer."""
+        return str(self.post("/consumer/register", topic=topic, **options)["consumer_id"])
+
+
+def succeeded(response: httpx.Response) -> dict[str, Any]:
+    """Read an answer that must be a success."""
+    found: dict[str, Any] = response.json()
+    assert response.status_code == 200, f"{response.status_code}: {found}"
+    assert found["status"] == "success", found
+    return found
+
+
+def refused(response: httpx.Response, message: str, status: int = 400) -> None:
+    """Check a refusal, word for word."""
+    assert (response.status_code, response.json()) == (status, {"status": "failure", "message": message})

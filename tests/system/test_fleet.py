@@ -1,0 +1,119 @@
+"""The whole system under load: anything may be killed at any time, and nothing that was acknowledged is lost.
+
+`KILL_SECONDS=600` keeps killing for as long.
+"""
+
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.cluster import wait_until
+from support.crowd import Crowd, Listener, Person
+from support.fleet import Fleet
+from support.load import Load
+
+KILL_SECONDS = float(os.environ.get("KILL_SECONDS", "8"))
+QUICK = ("--heartbeat-s", "0.1", "--election-s-min", "0.5", "--election-s-max", "1.0")
+
+
+def make_crowd(fleet: Fleet, topic: str, partitions: int, *, people: int, listeners: int, sharing: int = 1) -> Crowd:
+    """Register producers, and consumers of which `sharing` at a time have the same id."""
+    fleet.create(topic, partitions)
+    producers = [Person(f"p{at}", topic, partitions, fleet.producer(topic), fleet.url) for at in range(people)]
+    ids = [fleet.consumer(topic) for _ in range(listeners // sharing)]
+    consumers = [Listener(f"c{at}", topic, ids[at // sharing], fleet.url) for at in range(listeners)]
+    return Crowd(topic, partitions, fleet.brokers, producers, consumers)
+
+
+def wait_agreed(fleet: Fleet, topic: str, partitions: int) -> None:
+    """Wait until all replicas show the same."""
+
+    def agreed() -> bool:
+        ends = []
+        for broker in fleet.brokers:
+            found = {
+                (one["topic"], one["partition"]): (one["next_offset"], one["last_index"], one["committed_index"])
+                for one in broker.get("/v1/replicas")["replicas"]
+            }
+            ends.append([found.get((topic, partition)) for partition in range(partitions)])
+        return all(end == ends[0] for end in ends) and all(one is not None and one[1] == one[2] for one in ends[0])
+
+    wait_until("all replicas to agree", agreed)
+
+
+def test_ten_producers_and_ten_consumers_at_once(tmp_path: Path) -> None:
+    """Guarantee 2, and: each consumer gets every message exactly once, in each producer's order."""
+    with Fleet(tmp_path) as fleet:
+        crowd = make_crowd(fleet, "t", 3, people=10, listeners=10)
+        crowd.run_while(lambda: crowd.wait_progress(2000))
+        wait_agreed(fleet, "t", 3)
+        assert crowd.violations() == []
+        assert crowd.lost == 0
+        assert all(len(one.reads) == crowd.acknowledged for one in crowd.listeners)
+
+
+def test_consumers_that_share_an_id_get_each_message_exactly_once(tmp_path: Path) -> None:
+    """While no connection or process fails, consumers that share an id get each message exactly once."""
+    with Fleet(tmp_path) as fleet:
+        crowd = make_crowd(fleet, "t", 3, people=4, listeners=8, sharing=8)
+        crowd.run_while(lambda: crowd.wait_progress(1000))
+        wait_agreed(fleet, "t", 3)
+        assert crowd.violations() == []
+        assert crowd.lost == 0
+        assert sum(len(one.reads) for one in crowd.listeners) == crowd.acknowledged
+        assert sum(bool(one.reads) for one in crowd.listeners) > 1
+
+
+@pytest.mark.parametrize("victims", ["reader", "writer", "broker", "any", "everything"])
+def test_anything_may_be_killed_under_load(tmp_path: Path, victims: str) -> None:
+    """Guarantees 1 to 5, over managers: kill -9 of each part, of any, of everything, again and again."""
+    rng = random.Random(victims)
+    with Fleet(tmp_path, broker_flags=QUICK) as fleet:
+        crowd = make_crowd(fleet, "people", 2, people=3, listeners=3)
+        fleet.create("programs", 2)
+        load = Load("programs", 2, fleet.brokers, rng, gateways=[fleet.url], pause_s=0.005)
+        kills = 0
+
+        def kill() -> None:
+            nonlocal kills
+            until = time.monotonic() + KILL_SECONDS
+            while time.monotonic() < until:
+                crowd.wait_progress(10)
+                load.wait_progress(10)
+                time.sleep(rng.random() * 0.3)  # a kill comes at any moment
+                chosen = choose(fleet, victims, rng)
+                for process in chosen:
+                    process.kill()
+                    kills += 1
+                fleet.start()
+                fleet.wait_ready()
+
+        run_both(crowd, load, kill)
+        wait_agreed(fleet, "people", 2)
+        wait_agreed(fleet, "programs", 2)
+        assert load.violations() == []
+        assert crowd.violations() == []
+        assert kills >= 1
+        assert fleet.get("/topics")["topics"] == ["people", "programs"]
+        print(f"{kills} kills, {load.acknowledged} records, {crowd.acknowledged} messages")  # noqa: T201 - long runs
+
+
+def choose(fleet: Fleet, victims: str, rng: random.Random) -> list:  # type: ignore[type-arg]  # two kinds of process
+    """Choose what is killed."""
+    everything = [*fleet.managers, *fleet.brokers]
+    return {
+        "reader": [rng.choice(fleet.readers)],
+        "writer": [fleet.writer],
+        "broker": [rng.choice(fleet.brokers)],
+        "any": [rng.choice(everything)],
+        "everything": everything,
+    }[victims]
+
+
+def run_both(crowd: Crowd, load: Load, disturb: Callable[[], object]) -> None:
+    """Keep both kinds of load up while `disturb` does its worst."""
+    load.run_while(lambda: crowd.run_while(disturb))
