@@ -37,9 +37,8 @@ $(UV):
 	@$(UV) pip install --quiet --python .venv --no-deps --no-build-isolation $(MEMBERS:%=--editable %)
 	@touch $@
 
-run: setup ## set up everything; the whole system is still to come
-	@echo "Everything is set up. The whole system is still to come: managers and the HTTP API for people are missing."
-	@echo "What there is: brokers. docs/broker.md shows how to start one and talk to it; 'make test' runs the tests."
+run: setup ## set up everything and start the whole system on this machine; UP="--port 9000" for options
+	@$(BIN)/flotilla up $(UP)
 
 test: setup ## run the tests: lint, unit, sim, system; ends with a table of what ran
 	@$(BIN)/python tools/run_tests.py

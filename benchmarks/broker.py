@@ -10,7 +10,6 @@ import asyncio
 import os
 import resource
 import secrets
-import statistics
 import sys
 import tempfile
 import time
@@ -23,13 +22,14 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+from measuring import cpu, percentiles, raw_rate
+
+from flotilla.net import Connection
 from flotilla.records import encode
 from support.cluster import BrokerProcess, Cluster, wait_until
-from support.rawhttp import Connection
 
 PARTITIONS = 4
 RECORD_BYTES = 100
-_MIB = 1 << 20
 
 
 def main() -> None:
@@ -56,18 +56,6 @@ def main() -> None:
         if {"idle", "settle"} & set(wanted):
             with Cluster(Path(folder) / "many") as cluster:
                 many(cluster, options.seconds, wanted)
-
-
-def raw_rate(folder: Path) -> float:
-    """Write and sync 1 MiB at a time for a second."""
-    block = os.urandom(_MIB)
-    fd = os.open(folder / "raw", os.O_WRONLY | os.O_CREAT)
-    began, written = time.perf_counter(), 0
-    while time.perf_counter() - began < 1:
-        written += os.write(fd, block)
-        os.fdatasync(fd)
-    os.close(fd)
-    return written / (time.perf_counter() - began) / 1e6
 
 
 async def latency(leader: BrokerProcess, seconds: float) -> None:
@@ -140,12 +128,6 @@ def used(brokers: list[BrokerProcess]) -> Iterator[dict[str, float]]:
     )
 
 
-def cpu(process: psutil.Process) -> float:
-    """CPU seconds of a process."""
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
 def many(cluster: Cluster, seconds: float, wanted: list[str]) -> None:
     """Three hundred partitions: what they cost when nothing happens, and how soon they work after a restart."""
     count = 300
@@ -181,12 +163,6 @@ def wait_settled(cluster: Cluster, count: int) -> None:
         return len({replica["partition"] for replica in replicas if replica["settled"]}) == count
 
     wait_until("leaders of all partitions", settled, 60)
-
-
-def percentiles(took: list[float]) -> str:
-    """Half of them, and all but one of a hundred, were faster than this."""
-    cuts = statistics.quantiles(took, n=100)
-    return f"p50 {cuts[49] * 1e3:.2f} ms, p99 {cuts[98] * 1e3:.2f} ms"
 
 
 if __name__ == "__main__":

@@ -136,6 +136,10 @@ class Fleet:
     def managers(self) -> list[ManagerProcess]:
         return [self.writer, *self.readers, *self.others]
 
+    @property
+    def processes(self) -> list[ManagerProcess | BrokerProcess]:
+        return [*self.managers, *self.brokers]
+
     def __enter__(self) -> Self:
         try:
             self.start()
@@ -150,7 +154,7 @@ class Fleet:
 
     def start(self) -> None:
         """Start whatever does not run."""
-        for process in (*self.managers, *self.brokers):
+        for process in self.processes:
             if not process.is_running:
                 process.start()
 
@@ -171,16 +175,16 @@ class Fleet:
 
     def kill_all(self) -> None:
         """End every process without a warning, all at once."""
-        for process in (*self.managers, *self.brokers):
+        for process in self.processes:
             if process.is_running:
                 process.signal(signal.SIGKILL)
-        for process in (*self.managers, *self.brokers):
+        for process in self.processes:
             process.wait()
 
     def close(self) -> None:
         """End everything."""
         self.client.close()
-        for process in (*self.managers, *self.brokers):
+        for process in self.processes:
             process.close()
 
     # -- the API for people -------------------------------------------------------------------------------

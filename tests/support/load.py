@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from flotilla.net import Connection, Response
 from flotilla.records import decode, encode, split
 from support.cluster import BrokerProcess, wait_until
 from support.history import Name, Outcome, Read, Replica, Send, violations
-from support.rawhttp import Connection, Response
 
 _TIMEOUT_S = 5.0
 _FINAL = {409, 400, 413}
@@ -84,7 +84,7 @@ class Producer:
                 return Outcome.OK, offset
             if response.status in _FINAL:
                 return (Outcome.UNKNOWN if doubtful else Outcome.FAILED), None
-            doubtful = doubtful or response.status == 504
+            doubtful = doubtful or response.status in {500, 504}
             self._follow(response)
             await asyncio.sleep(0.02)
         return (Outcome.UNKNOWN if doubtful else Outcome.FAILED), None
@@ -191,9 +191,10 @@ class Load:
     rng: random.Random
     producers_each: int = 2
     pause_s: float = 0.002
+    gateways: Sequence[str] = ()  # managers to go through, instead of straight to brokers
 
     def __post_init__(self) -> None:
-        urls = [broker.url for broker in self.brokers]
+        urls = list(self.gateways) or [broker.url for broker in self.brokers]
         self.producers = [
             Producer(f"p{partition}.{at}", self.topic, partition, urls, self.rng, pause_s=self.pause_s)
             for partition in range(self.partitions)

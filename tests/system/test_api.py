@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import signal
 import socket
 import threading
@@ -346,6 +347,63 @@ def test_a_topic_made_again_under_the_same_name_waits_until_the_old_one_is_gone(
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
 
 
+def test_what_is_meant_for_one_topic_never_reaches_another_with_its_name(broker: BrokerProcess) -> None:
+    """By its id, a topic is found as long as it is there, and never the one that was made again under its name."""
+    old, new = "6" * 32, "7" * 32
+    one, two = f"id:{old}", f"id:{new}"
+
+    def order(topic_id: str) -> None:
+        path = f"/v1/replicas/{topic_id}/0/1"
+        broker.put(path, {"writer_epoch": 1, "topic": "again", "members": [broker.id]})
+        broker.post(f"{path}/stand", {"writer_epoch": 1})
+        wait_until("a leader", lambda: broker.get(path)["settled"])
+
+    def send(topic: str) -> httpx.Response:
+        return broker.request("POST", f"/v1/append?topic={topic}&partition=0", content=bytes(encode([topic.encode()])))
+
+    order(old)
+    assert send(one).status_code == send("again").status_code == 200
+    assert send(two).json()["code"] == "unknown_partition"
+    broker.request("DELETE", f"/v1/replicas/{old}/0/1?writer_epoch=1").raise_for_status()
+    order(new)
+    assert (send(one).status_code, send(one).json()["code"]) == (404, "unknown_partition")
+    both = msgspec.msgpack.encode([[topic, 0, bytes(encode([topic.encode()]))] for topic in (one, two)])
+    headers = {"content-type": "application/vnd.flotilla.appends"}
+    results = broker.request("POST", "/v1/append", content=both, headers=headers).json()["results"]
+    assert [result["status"] for result in results] == ["failed", "ok"]
+    found = broker.request("GET", f"/v1/fetch?topic={two}&partition=0&offset=0")
+    assert values_of(found) == [two.encode()]
+    assert broker.request("GET", f"/v1/fetch?topic={one}&partition=0&offset=0").json()["code"] == "unknown_partition"
+
+
+def test_a_broker_belongs_to_one_cluster_for_good(tmp_path: Path) -> None:
+    """Orders of another cluster are refused, and its epochs do not count; also after kill -9."""
+    ours, other = "a" * 32, "b" * 32
+    with Cluster(tmp_path, 1) as cluster:
+        (broker,) = cluster.brokers
+        assert broker.get("/v1/broker")["cluster_id"] is None
+        broker.put("/v1/brokers", {"writer_epoch": 1, "brokers": {}, "cluster_id": ours})
+        broker.kill()
+        broker.start()
+        broker.wait_alive()
+        assert broker.get("/v1/broker")["cluster_id"] == ours
+        answer = broker.request("PUT", "/v1/brokers", json={"writer_epoch": 9, "brokers": {}, "cluster_id": other})
+        assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+        assert "belongs to another cluster" in answer.json()["message"]
+        assert broker.get("/v1/broker")["writer_epoch"] == 1
+        broker.put("/v1/brokers", {"writer_epoch": 1, "brokers": {}})
+        broker.put("/v1/brokers", {"writer_epoch": 1, "brokers": {}, "cluster_id": ours})
+
+
+def test_a_broker_tells_where_it_is_reached(tmp_path: Path) -> None:
+    flags = ("--advertise-host", "b.example", "--advertise-peer-port", "7", "--rack", "r1")
+    with Cluster(tmp_path, 1, flags) as cluster:
+        (broker,) = cluster.brokers
+        found = broker.get("/v1/broker")
+        assert (found["host"], found["port"], found["rack"]) == ("b.example", broker.port, "r1")
+        assert (found["peer_host"], found["peer_port"]) == ("127.0.0.1", 7)
+
+
 @pytest.mark.parametrize("epoch", ["-1", "18446744073709551615", "18446744073709551616", "x"])
 def test_a_writer_epoch_that_nobody_can_have_is_refused(broker: BrokerProcess, epoch: str) -> None:
     answer = broker.request("DELETE", f"/v1/replicas/{'6' * 32}/0/1?writer_epoch={epoch}")
@@ -430,5 +488,39 @@ def test_the_docs_tell_of_every_path(broker: BrokerProcess) -> None:
     assert {"/v1/append", "/v1/fetch", "/healthz", "/readyz", "/metrics", "/v1/brokers"} <= set(schema["paths"])
     assert "requestBody" in schema["paths"]["/v1/append"]["post"]
     assert not [path for path, found in schema["paths"].items() for op in found.values() if "422" in op["responses"]]
-    assert broker.request("GET", "/docs").status_code == 200
+    page = broker.request("GET", "/docs")
+    assert page.status_code == 200
+    for name in re.findall(r'(?:href|src)="([^"]+)"', page.text):
+        assert broker.request("GET", f"/{name}").status_code == 200
     json.dumps(schema)
+
+
+def test_a_request_id_goes_through(broker: BrokerProcess) -> None:
+    for path in ("/v1/fetch?topic=t&partition=0&offset=0", "/v1/broker", "/v1/fetch?topic=none&partition=0"):
+        answer = broker.request("GET", path, headers={"x-request-id": "my.id-1"})
+        assert answer.headers["x-request-id"] == "my.id-1"
+    assert broker.request("GET", "/v1/broker").headers["x-request-id"]
+    assert "x-request-id" not in broker.request("GET", "/v1/fetch?topic=t&partition=0&offset=0").headers
+    assert broker.request("GET", "/v1/fetch?topic=none&partition=0").headers["x-request-id"]
+
+
+def test_logs_are_json_when_nobody_looks(broker: BrokerProcess) -> None:
+    lines = [json.loads(line) for line in broker.stderr().splitlines()]
+    assert any(line["process"] == "broker" and "serves clients" in line["message"] for line in lines)
+
+
+def test_a_line_of_the_log_has_the_id_of_its_own_request_alone(tmp_path: Path) -> None:
+    """What a broker does by itself is not told of the request that happened to wake it."""
+    with Cluster(tmp_path, 1, ("--log-level", "debug")) as cluster:
+        (broker,) = cluster.brokers
+        cluster.create("t")
+        larger = "f" * 32  # the smaller id dials
+        stranger = {larger: {"host": "h", "port": 1, "peer_host": "127.0.0.1", "peer_port": 1}}
+        order = {"writer_epoch": 1, "brokers": stranger}
+        broker.request("PUT", "/v1/brokers", json=order, headers={"x-request-id": "the-order"}).raise_for_status()
+        wait_until("the stranger to be dialed", lambda: larger in broker.stderr())
+        cluster.leader()
+        lines = [json.loads(line) for line in broker.stderr().splitlines()]
+        told = {line["logger"] for line in lines if line.get("request_id") == "the-order"}
+        assert told == {"flotilla.serving.front"}
+        assert not [line for line in lines if line["logger"].endswith("dialer") and "request_id" in line]

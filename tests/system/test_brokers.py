@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster import BrokerProcess, Cluster, wait_until
+from support.cluster import BrokerProcess, Cluster, ManagerStub, wait_until
 from support.load import Load
 
 PARTITIONS = 3
@@ -208,3 +208,69 @@ def test_a_broker_that_is_told_to_stop_hands_its_leadership_over_first(tmp_path:
         assert leader.terminate() == 0
         successor = cluster.leader(timeout_s=4)
         assert cluster.describe(successor)["term"] == term + 1
+
+
+def test_a_new_partition_has_a_leader_as_soon_as_one_is_asked_to_stand(tmp_path: Path) -> None:
+    """Though nobody would lose patience for a minute."""
+    patient = ("--heartbeat-s", "0.3", "--election-s-min", "60", "--election-s-max", "90")
+    with Cluster(tmp_path, flags=patient) as cluster:
+        wait_until("connections", lambda: all(len(b.get("/v1/broker")["connected"]) == 2 for b in cluster.brokers))
+        cluster.create("t")
+        chosen = cluster.brokers[1]
+        path = f"/v1/replicas/{'1' * 32}/0/1"
+        began = time.monotonic()
+        assert chosen.post(f"{path}/stand", {"writer_epoch": 1})["topic"] == "t"
+        assert cluster.leader(timeout_s=5) is chosen
+        assert time.monotonic() - began < 0.5
+        term = chosen.get(path)["term"]
+        other = cluster.brokers[0]
+        wait_until("the leader to be known", lambda: other.get(path)["leader"] == chosen.id)
+        other.post(f"{path}/stand", {"writer_epoch": 1})
+        assert (chosen.get(path)["settled"], chosen.get(path)["term"]) == (True, term), "there is a leader, so it stays"
+
+
+def test_orders_for_a_leader_name_the_one_that_there_is(tmp_path: Path) -> None:
+    with Cluster(tmp_path, flags=QUICK) as cluster:
+        cluster.create("t")
+        leader = cluster.leader()
+        other = next(broker for broker in cluster.brokers if broker is not leader)
+        path = f"/v1/replicas/{'1' * 32}/0/1"
+        wait_until("the leader to be known", lambda: other.get(path)["leader"] == leader.id)
+        for order in ("seal", "hand-over"):
+            answer = other.request("POST", f"{path}/{order}", json={"writer_epoch": 1})
+            assert (answer.status_code, answer.json()["code"]) == (421, "not_leader")
+            assert answer.json()["details"]["leader"] == {"id": leader.id, "url": leader.url}
+
+
+def test_a_broker_is_ready_when_a_manager_has_heard_of_it(tmp_path: Path) -> None:
+    """It tells the managers who it is, where it is reached and how its replicas are, and goes on when they leave."""
+    first, second = ManagerStub(), ManagerStub()
+    flags = (*QUICK, "--managers", f"{first.url},{second.url}", "--manager-heartbeat-s", "0.05", "--rack", "r1")
+    with Cluster(tmp_path, 1, flags) as cluster:
+        (broker,) = cluster.brokers
+        cluster.create("t")
+        answer = broker.request("GET", "/readyz")
+        assert (answer.status_code, "no manager" in answer.json()["reasons"][0]) == (503, True)
+        second.start()
+        wait_until("readiness", lambda: broker.request("GET", "/readyz").status_code == 200)
+        cluster.leader()
+        wait_until("a leader in a heartbeat", lambda: second.heard and second.heard[-1]["replicas"][0]["settled"])
+        told = second.heard[-1]
+        assert (told["id"], told["cluster_id"], told["rack"], told["starts"]) == (broker.id, None, "r1", 1)
+        assert (told["host"], told["port"], told["peer_port"]) == ("127.0.0.1", broker.port, broker.peer_port)
+        assert told["disk"]["used_bytes"] > 0
+        assert told["disk"]["segments_left"] > 0
+        assert told["broken"] == []
+        (replica,) = told["replicas"]
+        described = cluster.describe(broker)
+        assert set(replica) == {
+            "topic", "topic_id", "partition", "epoch", "members", "leader", "leads", "settled", "first_offset",
+            "next_offset", "size_bytes", "lag", "retention_ms", "retention_bytes",
+        }  # fmt: skip
+        assert replica == {name: described[name] for name in replica}
+        second.close()
+        first.start()
+        wait_until("the other manager to be told", lambda: first.heard)
+        assert broker.request("GET", "/readyz").status_code == 200, "once is enough"
+        first.close()
+        assert broker.terminate() == 0

@@ -6,14 +6,14 @@
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from support.cluster import wait_until
+from support.cluster import BrokerProcess, wait_until
 from support.crowd import Crowd, Listener, Person
-from support.fleet import Fleet
+from support.fleet import Fleet, ManagerProcess
 from support.load import Load
 
 KILL_SECONDS = float(os.environ.get("KILL_SECONDS", "8"))
@@ -102,16 +102,17 @@ def test_anything_may_be_killed_under_load(tmp_path: Path, victims: str) -> None
         print(f"{kills} kills, {load.acknowledged} records, {crowd.acknowledged} messages")  # noqa: T201 - long runs
 
 
-def choose(fleet: Fleet, victims: str, rng: random.Random) -> list:  # type: ignore[type-arg]  # two kinds of process
+def choose(fleet: Fleet, victims: str, rng: random.Random) -> list[ManagerProcess | BrokerProcess]:
     """Choose what is killed."""
-    everything = [*fleet.managers, *fleet.brokers]
-    return {
-        "reader": [rng.choice(fleet.readers)],
+    if victims == "everything":
+        return fleet.processes
+    kinds: dict[str, Sequence[ManagerProcess | BrokerProcess]] = {
+        "reader": fleet.readers,
         "writer": [fleet.writer],
-        "broker": [rng.choice(fleet.brokers)],
-        "any": [rng.choice(everything)],
-        "everything": everything,
-    }[victims]
+        "broker": fleet.brokers,
+        "any": fleet.processes,
+    }
+    return [rng.choice(kinds[victims])]
 
 
 def run_both(crowd: Crowd, load: Load, disturb: Callable[[], object]) -> None:

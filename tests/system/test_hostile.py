@@ -154,6 +154,11 @@ def test_another_secret_keeps_a_broker_out(tmp_path: Path) -> None:
         (["--peer-host", "0.0.0.0"], "secret is missing"),  # noqa: S104 - it is refused
         (["--heartbeat-s", "5"], "heartbeat_s=5.0 must be above 0"),
         (["--peer-cert", "x"], "peer_cert, peer_key and peer_ca must be given together"),
+        (
+            ["--peer-cert", "no/c", "--peer-key", "no/k", "--peer-ca", "no/a"],
+            "peer_ca no/a cannot be used: No such file",
+        ),
+        (["--managers", "http://m:1", "--host", "0.0.0.0"], "advertise_host must be given"),  # noqa: S104 - refused
         (["--durability", "hope"], "--durability: 'hope' is not a valid Durability"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flotilla_broker.api.errors import RETRYABLE, STATUS_OF
+from flotilla.serving.errors import RETRYABLE, STATUS_OF
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -97,7 +97,8 @@ class Engine:
         self.reader = reader
         self.me = me
         self.partitions: dict[bytes, Partition] = {}
-        self.names: dict[tuple[str, int], Partition] = {}  # by topic and partition: of several epochs the newest
+        # By topic and partition, of several epochs the newest. A topic has two names, its own and `id:` with its id.
+        self.names: dict[tuple[str, int], Partition] = {}
         self.broken: dict[bytes, tuple[ReplicaMeta, str]] = {}  # replicas that cannot run, and why
         self.refused = 0  # messages that broke a rule
         self._config = config
@@ -176,17 +177,17 @@ class Engine:
         self.touch(key)
 
     def _name(self, meta: ReplicaMeta) -> None:
-        """Find out which replica a topic's name and a partition stand for."""
-        name = (meta.topic, meta.partition)
+        """Find out which replica a topic's names and a partition stand for."""
         started = self.partitions.get(meta.key.to_bytes())
-        if started is not None and name not in self.names:
-            self.names[name] = started
-            return
-        found = [p for p in self.partitions.values() if (p.meta.topic, p.meta.partition) == name]
-        if found:
-            self.names[name] = max(found, key=lambda partition: partition.meta.epoch)
-        else:
-            self.names.pop(name, None)
+        for name in meta.names:
+            if started is not None and (name, meta.partition) not in self.names:
+                self.names[name, meta.partition] = started
+                continue
+            found = [p for p in self.partitions.values() if p.meta.partition == meta.partition and name in p.meta.names]
+            if found:
+                self.names[name, meta.partition] = max(found, key=lambda partition: partition.meta.epoch)
+            else:
+                self.names.pop((name, meta.partition), None)
 
     def _note_number(self, key: bytes, number: int) -> None:
         """A group's number in the log changes when a copy takes its place."""
@@ -276,6 +277,11 @@ class Engine:
             act(partition.raft)
         except Exception as error:  # noqa: BLE001 - as in `receive`
             self._break(key, partition, error)
+
+    def stand(self, now: float, key: bytes) -> None:
+        """Let a replica ask for an election at once."""
+        self._guard(key, self.partitions[key], lambda raft: raft.stand(now))
+        self.touch(key)
 
     def stop_group(self, number: int, error: Exception) -> None:
         """Take a replica out of service whose log cannot be read any more."""

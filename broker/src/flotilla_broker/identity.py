@@ -25,6 +25,15 @@ Host = Annotated[str, msgspec.Meta(min_length=1, max_length=253, pattern=r"^[^\s
 BrokerId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 
 
+def is_host(text: str) -> bool:
+    """Tell whether a text can be the name or address of a host."""
+    try:
+        msgspec.convert(text, Host)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
 class BrokerAddress(msgspec.Struct, frozen=True):
     """Where a broker is reached: by clients, and by other brokers."""
 
@@ -60,6 +69,7 @@ class BrokerMeta(msgspec.Struct, frozen=True, tag="broker"):
     writer_epoch: int = 0  # the highest that was seen; orders of a lower one are refused
     brokers: dict[BrokerId, BrokerAddress] = {}
     seen: dict[BrokerId, Start] = {}  # how often other brokers had been started when they were last seen
+    cluster_id: BrokerId | None = None  # which cluster this broker belongs to, once it was told
     closed: tuple[bytes, ...] = ()  # keys of groups in which this broker was a member, and must never be again
     version: int = 1
 
@@ -70,6 +80,10 @@ class IdentityUnreadable(Exception):
 
 class StaleWriter(Exception):
     """An order from a writer that was replaced."""
+
+
+class ForeignCluster(Exception):
+    """An order from a cluster that this broker does not belong to."""
 
 
 class Identity:
@@ -91,6 +105,11 @@ class Identity:
         return self._meta.writer_epoch
 
     @property
+    def cluster_id(self) -> str | None:
+        """Which cluster this broker belongs to, if it was told."""
+        return self._meta.cluster_id
+
+    @property
     def start(self) -> Start:
         """How often this store was opened, and what was drawn for this time."""
         return Start(self._meta.starts, self._meta.token)
@@ -108,6 +127,19 @@ class Identity:
             )
         if writer_epoch > self._meta.writer_epoch:
             self._change(msgspec.structs.replace(self._meta, writer_epoch=writer_epoch))
+
+    def check_cluster(self, cluster_id: str | None) -> None:
+        """Check whose order it is, as far as both sides know; raises ForeignCluster."""
+        if None not in {cluster_id, self._meta.cluster_id} and cluster_id != self._meta.cluster_id:
+            raise ForeignCluster(
+                f"the order is of cluster {cluster_id}; this broker belongs to another cluster, {self._meta.cluster_id}"
+            )
+
+    def join_cluster(self, cluster_id: str) -> None:
+        """Belong to a cluster, for good; raises ForeignCluster."""
+        self.check_cluster(cluster_id)
+        if self._meta.cluster_id is None:
+            self._change(msgspec.structs.replace(self._meta, cluster_id=cluster_id))
 
     def set_brokers(self, brokers: Mapping[str, BrokerAddress]) -> None:
         """Remember where the brokers are reached, for a start without any manager."""

@@ -11,6 +11,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextvars import Context
 from math import inf
 
 from flotilla_broker.engine import Engine
@@ -68,6 +69,8 @@ class Broker:
         )
         self.links.attach(self.peers)
         self.is_recovered = self.is_stopping = False
+        self.is_registered = not settings.managers  # a manager has heard of this start
+        self.address = settings.advertise(settings.port, settings.peer_port)
         self.on_flush: Callable[[float], None] = lambda _: None
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
@@ -86,13 +89,14 @@ class Broker:
         log, identity = open_home(settings.data, settings.log_config, secrets.token_bytes)
         return cls(settings, log, identity, on_failure)
 
-    async def start(self) -> None:
-        """Start the replicas that the folder holds, listen to other brokers and dial them."""
+    async def start(self, port: int) -> None:
+        """Start the replicas that the folder holds, listen to other brokers and dial them. Clients come to `port`."""
         self.engine.recover(self._loop.time())
         self.is_recovered = True
         self._follow_brokers()
         await self.durable()  # others remember this start once they hear of it
         await self.peers.start(self.settings.peer_host, self.settings.peer_port)
+        self.address = self.settings.advertise(port, self.peers.port)
         self.wake()
 
     def stop_serving(self) -> None:
@@ -139,7 +143,7 @@ class Broker:
         """Give the engine a turn, at the end of this turn of the loop."""
         if not self._turn_planned:
             self._turn_planned = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._turn, context=Context())  # a turn is not about the request that caused it
 
     def _turn(self) -> None:
         self._turn_planned = False
@@ -162,7 +166,7 @@ class Broker:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_at = self._loop.call_at(at, self._on_timer), at
+        self._timer, self._timer_at = self._loop.call_at(at, self._on_timer, context=Context()), at
 
     def _on_timer(self) -> None:
         self._timer, self._timer_at = None, inf
@@ -263,6 +267,11 @@ class Broker:
         self.engine.touch(partition.key)
         self.wake()
 
+    def stand(self, partition: Partition) -> None:
+        """Let a replica ask for an election at once, if the group has no leader."""
+        self.engine.stand(self._loop.time(), partition.key)
+        self.wake()
+
     def leave(self, partition: Partition) -> None:
         """Hand a leadership over, if somebody can take it."""
         try:
@@ -296,7 +305,8 @@ class Broker:
         """Say what speaks against sending clients here; nothing if the broker is ready."""
         if not self.is_recovered:
             return ["the log is being recovered"]
-        return [
+        reasons = [] if self.is_registered else ["no manager has accepted a heartbeat since the start"]
+        return reasons + [
             f"{partition.meta.key} is {lag} entries behind its leader"
             for partition in self.engine.partitions.values()
             if (lag := partition.raft.lag) > self.settings.ready_lag_max
@@ -313,7 +323,8 @@ class Broker:
 
     def set_brokers(self, brokers: Mapping[str, BrokerAddress]) -> None:
         """Take over where the brokers are reached; raises AddressInvalid, and changes nothing then."""
-        self.book.update({name: (address.peer_host, address.peer_port) for name, address in brokers.items()})
+        addresses = {name: (address.peer_host, address.peer_port) for name, address in brokers.items()}
+        Context().run(self.book.update, addresses)  # dialing goes on when the order is long forgotten
         self.identity.set_brokers(brokers)
         self.wake()
 

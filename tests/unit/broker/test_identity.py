@@ -9,6 +9,7 @@ import pytest
 
 from flotilla_broker.identity import (
     BrokerAddress,
+    ForeignCluster,
     Identity,
     IdentityUnreadable,
     StaleWriter,
@@ -68,6 +69,23 @@ def test_orders_of_an_earlier_writer_are_refused(tmp_path: Path) -> None:
     identity.heed(3)
     with pytest.raises(StaleWriter, match="epoch 3"):
         identity.heed(2)
+    log.close()
+
+
+def test_a_broker_belongs_to_the_first_cluster_that_it_is_told_of(tmp_path: Path) -> None:
+    """For good: over a restart, too."""
+    log, identity = reopen(tmp_path, None)
+    assert identity.cluster_id is None
+    identity.check_cluster(A)
+    identity.join_cluster(A)
+    log, identity = reopen(tmp_path, log)
+    assert identity.cluster_id == A
+    identity.join_cluster(A)
+    identity.check_cluster(None)
+    for tried in (identity.check_cluster, identity.join_cluster):
+        with pytest.raises(ForeignCluster, match="belongs to another cluster"):
+            tried(B)
+    assert identity.cluster_id == A
     log.close()
 
 

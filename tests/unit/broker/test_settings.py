@@ -4,9 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
+import trustme
 
+from flotilla.serving.settings import SettingsInvalid, parse_size
+from flotilla_broker.identity import BrokerAddress
 from flotilla_broker.log import Durability
-from flotilla_broker.settings import Settings, SettingsInvalid, load_settings, make_parser, parse_size
+from flotilla_broker.settings import Settings, load_settings, make_parser
 
 
 def test_defaults_just_work() -> None:
@@ -54,6 +57,12 @@ def test_what_is_no_size_is_refused(text: str) -> None:
         ({"FLOTILLA_LOG_BYTES_MAX": "1MiB"}, "log_bytes_max must be at least"),
         ({"FLOTILLA_ELECTION_S_MAX": "1"}, "election_s_max=1.0 must be above election_s_min"),
         ({"FLOTILLA_SECRET_FILE": "/nowhere/at/all"}, "secret_file /nowhere/at/all cannot be read"),
+        ({"FLOTILLA_MANAGERS": "manager:8080"}, "FLOTILLA_MANAGERS: 'manager:8080' is not a base URL"),
+        ({"MANAGER_ADDRESS": "http://a/b"}, "MANAGER_ADDRESS: 'http://a/b' is not a base URL"),
+        ({"FLOTILLA_ADVERTISE_HOST": "a b"}, "advertise_host must be the name or address of a host"),
+        ({"FLOTILLA_ADVERTISE_PORT": "0"}, "advertise_port must be from 1 to 65535"),
+        ({"FLOTILLA_RACK": "a b"}, "rack must be 1 to 200 characters"),
+        ({"FLOTILLA_MANAGER_HEARTBEAT_S": "0"}, "manager_heartbeat_s must be from 0.01"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_rule(environment: dict[str, str], text: str) -> None:
@@ -80,3 +89,51 @@ def test_help_tells_of_every_setting_and_its_variable() -> None:
     text = make_parser().format_help()
     for name in ("--data", "--fetch-bytes-max", "FLOTILLA_DATA", "FLOTILLA_WAIT_MS_MAX"):
         assert name in text
+
+
+def test_what_older_systems_call_it_is_understood() -> None:
+    environment = {
+        "PORT": "5001",
+        "MANAGER_ADDRESS": "http://manager:8000/",
+        "CURRENT_ADDRESS": "http://broker-1:5001",
+        "FLOTILLA_PEER_PORT": "5002",
+    }
+    settings = load_settings([], environment)
+    assert settings.port == 5001
+    assert settings.managers == ("http://manager:8000",)
+    assert settings.advertise(5001, 5002) == BrokerAddress("broker-1", 5001, "127.0.0.1", 5002)
+    assert load_settings([], {**environment, "FLOTILLA_PORT": "7"}).port == 7
+    assert load_settings(["--managers", "http://a:1, http://[::1]:2"], environment).managers == (
+        "http://a:1",
+        "http://[::1]:2",
+    )
+
+
+def test_the_address_is_the_one_that_was_bound_unless_another_is_given() -> None:
+    secret = {"FLOTILLA_SECRET": "sixteen bytes or more"}
+    assert load_settings([], {}).advertise(1, 2) == BrokerAddress("127.0.0.1", 1, "127.0.0.1", 2)
+    flags = ["--host", "0.0.0.0", "--peer-host", "0.0.0.0"]  # noqa: S104 - an example
+    given = load_settings([*flags, "--advertise-host", "b", "--advertise-port", "80"], secret)
+    assert given.advertise(1, 2) == BrokerAddress("b", 80, "b", 2)
+    with pytest.raises(SettingsInvalid, match=r"advertise_host must be given, because nobody reaches .* 0\.0\.0\.0"):
+        load_settings([*flags, "--managers", "http://m:1"], secret)
+
+
+def test_a_certificate_that_is_missing_or_broken_is_named(tmp_path: Path) -> None:
+    """As the setting that it is, and not as a fault of the data folder."""
+    authority, issued = trustme.CA(), trustme.CA().issue_cert("broker")
+    files = {name: tmp_path / name for name in ("cert", "key", "ca")}
+    authority.cert_pem.write_to_path(files["ca"])
+    issued.private_key_pem.write_to_path(files["key"])
+    issued.cert_chain_pems[0].write_to_path(files["cert"])
+    flags = [text for name, path in files.items() for text in (f"--peer-{name}", str(path))]
+    assert load_settings(flags, {}).peer_tls is not None
+    for name, path in files.items():
+        content = path.read_bytes()
+        path.write_bytes(b"nonsense")
+        with pytest.raises(SettingsInvalid, match=f"peer_{name} {path}.* cannot be used"):
+            load_settings(flags, {})
+        path.unlink()
+        with pytest.raises(SettingsInvalid, match=f"peer_{name} {path} cannot be (read|used): No such file"):
+            load_settings(flags, {})
+        path.write_bytes(content)

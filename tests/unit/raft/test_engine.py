@@ -150,3 +150,21 @@ def test_a_group_whose_number_changed_still_hears_of_its_flushes() -> None:
     net.wait(1)
     assert isinstance(sent.outcome, Appended)
     assert three.partition.applied_index == 2
+
+
+def test_a_topic_is_found_by_its_name_and_by_its_id() -> None:
+    """What is meant for one topic never reaches another one that has its name now."""
+    net, (one, *_) = led()
+    old = one.engine.names["t", 0]
+    by_id = f"id:{net.meta.topic_id.hex()}"
+    assert one.engine.names[by_id, 0] is old
+    newer = ReplicaMeta("t", net.meta.topic_id, 0, 2, net.meta.members)
+    one.engine.open(newer, net.now)
+    assert one.engine.names["t", 0] is one.engine.names[by_id, 0] is one.engine.partitions[newer.key.to_bytes()]
+    one.engine.drop(newer.key, "removed")
+    assert one.engine.names["t", 0] is one.engine.names[by_id, 0] is old
+    one.engine.drop(net.meta.key, "removed")
+    again = ReplicaMeta("t", b"again" + bytes(11), 0, 1, net.meta.members)
+    one.engine.open(again, net.now)
+    assert one.engine.names["t", 0].meta == one.engine.names[f"id:{again.topic_id.hex()}", 0].meta == again
+    assert (by_id, 0) not in one.engine.names

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from flotilla.records import BatchInvalid, Buffer, check
-from flotilla_broker.api.asgi import (
+from flotilla.serving.asgi import (
     JSON,
     Receive,
     Scope,
@@ -24,8 +24,8 @@ from flotilla_broker.api.asgi import (
     read_body,
     respond,
 )
-from flotilla_broker.api.errors import Refusal
-from flotilla_broker.api.limits import InFlight
+from flotilla.serving.errors import Refusal
+from flotilla.serving.limits import InFlight
 from flotilla_broker.api.lookup import Lookup
 from flotilla_broker.api.metrics import Metrics
 from flotilla_broker.log import DiskFull

@@ -1,17 +1,19 @@
 """Everything but append and fetch: orders from the writer, and what operators look at."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi import FastAPI, Path, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.exceptions import HTTPException
 
-from flotilla_broker.api.errors import Refusal
+from flotilla.serving.errors import Refusal
+from flotilla.serving.handlers import add_handlers
+from flotilla_broker.api.describing import describe, describe_broken, describe_broker
+from flotilla_broker.api.lookup import Lookup
 from flotilla_broker.api.metrics import Metrics
 from flotilla_broker.engine import ReplicaBroken
-from flotilla_broker.identity import BrokerAddress, StaleWriter
+from flotilla_broker.identity import BrokerAddress, ForeignCluster, StaleWriter
 from flotilla_broker.partition.entries import Seal
 from flotilla_broker.partition.meta import GroupKey, ReplicaMeta
 from flotilla_broker.partition.partition import Partition
@@ -60,10 +62,15 @@ class BrokersOrder(_Order):
     """Know where the brokers are reached."""
 
     brokers: Annotated[dict[BrokerId, Address], Field(max_length=PEERS_MAX)]
+    cluster_id: Annotated[BrokerId | None, Field(description="Remembered; orders with another one are refused")] = None
 
 
 class SealOrder(_Order):
     """End an epoch: no records are taken any more."""
+
+
+class StandOrder(_Order):
+    """Ask for an election."""
 
 
 class HandOverOrder(_Order):
@@ -72,41 +79,21 @@ class HandOverOrder(_Order):
     target: BrokerId | None = None
 
 
-def make_control(broker: Broker, metrics: Metrics) -> FastAPI:
+def make_control(broker: Broker, lookup: Lookup, metrics: Metrics) -> FastAPI:
     """Make the FastAPI part of the API."""
     app = FastAPI(
         title="Flotilla broker",
         version="1",
+        docs_url=None,  # with assets of our own, from `flotilla.serving.docs`
+        redoc_url=None,
         description="Keeps replicas of partitions. Append and fetch batches; orders come from the writer.",
     )
-    app.add_exception_handler(Refusal, _on_refusal)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(HTTPException, _on_http_error)
+    add_handlers(app)
     _add_health(app, broker, metrics)
     _add_replicas(app, broker)
     _add_orders(app, broker)
-    _add_leader_orders(app, broker)
+    _add_leader_orders(app, broker, lookup)
     return app
-
-
-async def _on_refusal(_: Request, error: Exception) -> JSONResponse:
-    if not isinstance(error, Refusal):
-        raise error
-    headers = {} if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
-    return JSONResponse(error.to_dict(), error.status, headers)
-
-
-async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
-    """Say in one sentence what FastAPI found wrong."""
-    problems = error.errors() if isinstance(error, RequestValidationError) else ()
-    text = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
-    return await _on_refusal(request, Refusal("bad_request", text or "the request is invalid"))
-
-
-async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
-    status = error.status_code if isinstance(error, HTTPException) else 400
-    code = {404: "not_found", 405: "method_not_allowed"}.get(status, "bad_request")
-    return await _on_refusal(request, Refusal(code, f"{request.method} {request.url.path[:200]}: {code}"))
 
 
 def _add_health(app: FastAPI, broker: Broker, metrics: Metrics) -> None:
@@ -117,7 +104,7 @@ def _add_health(app: FastAPI, broker: Broker, metrics: Metrics) -> None:
 
     @app.get("/readyz", tags=["health"], response_model=None)
     async def readyz() -> JSONResponse:
-        """Ready: recovered, and no replica is far behind its leader. A replica without a leader is no reason."""
+        """Ready: recovered, registered, no replica far behind its leader. A replica without a leader is no reason."""
         reasons = broker.unready_reasons()
         status = {"status": "unready" if reasons else "ready", "reasons": reasons}
         return JSONResponse(status, 503 if reasons else 200)
@@ -130,25 +117,18 @@ def _add_health(app: FastAPI, broker: Broker, metrics: Metrics) -> None:
 
 def _add_replicas(app: FastAPI, broker: Broker) -> None:
     @app.get("/v1/broker", tags=["replicas"])
-    async def describe_broker() -> dict[str, Any]:
-        """Who this broker is."""
-        return {
-            "id": broker.identity.id,
-            "starts": broker.identity.start.number,
-            "writer_epoch": broker.identity.writer_epoch,
-            "peer_port": broker.peers.port,
-            "connected": sorted(broker.peers.connected),
-        }
+    async def show_broker() -> dict[str, Any]:
+        """Who this broker is, and where it is reached."""
+        return {**describe_broker(broker), "connected": sorted(broker.peers.connected)}
 
     @app.get("/v1/replicas", tags=["replicas"])
     async def list_replicas() -> dict[str, Any]:
         """All replicas on this broker; from these of all brokers, metadata can be rebuilt."""
         replicas = [describe(partition) for partition in broker.engine.partitions.values()]
-        broken = [{**_identify(meta), "reason": reason} for meta, reason in broker.engine.broken.values()]
-        return {"replicas": replicas, "broken": broken}
+        return {"replicas": replicas, "broken": describe_broken(broker)}
 
     @app.get("/v1/replicas/{topic_id}/{partition}/{epoch}", tags=["replicas"])
-    async def describe_replica(topic_id: TopicId, partition: Count, epoch: Count) -> dict[str, Any]:
+    async def show_replica(topic_id: TopicId, partition: Count, epoch: Count) -> dict[str, Any]:
         """One replica."""
         return describe(_find(broker, topic_id, partition, epoch))
 
@@ -157,7 +137,11 @@ def _add_orders(app: FastAPI, broker: Broker) -> None:
     @app.put("/v1/brokers", tags=["orders"])
     async def set_brokers(order: BrokersOrder) -> dict[str, Any]:
         """Know where the brokers are reached. It is remembered over a restart."""
+        await _check_cluster(broker, order.cluster_id)  # before its epoch counts: a stranger's must not
         await _heed(broker, order.writer_epoch)
+        if order.cluster_id is not None:
+            await _check_cluster(broker, order.cluster_id)  # another order may have come meanwhile
+            broker.identity.join_cluster(order.cluster_id)
         broker.set_brokers({name: BrokerAddress(**address.model_dump()) for name, address in order.brokers.items()})
         await broker.durable()
         return {"status": "ok"}
@@ -198,17 +182,25 @@ def _add_orders(app: FastAPI, broker: Broker) -> None:
         return {"status": "ok"}
 
 
-def _add_leader_orders(app: FastAPI, broker: Broker) -> None:
+def _add_leader_orders(app: FastAPI, broker: Broker, lookup: Lookup) -> None:
     @app.post("/v1/replicas/{topic_id}/{partition}/{epoch}/seal", tags=["orders"])
     async def seal_replica(topic_id: TopicId, partition: Count, epoch: Count, order: SealOrder) -> dict[str, Any]:
         """End an epoch; ask again until `sealed` is committed."""
         await _heed(broker, order.writer_epoch)
         found = _find(broker, topic_id, partition, epoch)
         if not found.is_sealed:
-            _lead(lambda: found.instruct(Seal()))
+            _lead(lookup, found, lambda: found.instruct(Seal()))
             broker.engine.touch(found.key)
             broker.wake()
         await broker.durable()
+        return describe(found)
+
+    @app.post("/v1/replicas/{topic_id}/{partition}/{epoch}/stand", tags=["orders"])
+    async def stand(topic_id: TopicId, partition: Count, epoch: Count, order: StandOrder) -> dict[str, Any]:
+        """Ask for an election at once, if there is no leader: a new partition need not wait for one."""
+        await _heed(broker, order.writer_epoch)
+        found = _find(broker, topic_id, partition, epoch)
+        broker.stand(found)
         return describe(found)
 
     @app.post("/v1/replicas/{topic_id}/{partition}/{epoch}/hand-over", tags=["orders"])
@@ -218,16 +210,19 @@ def _add_leader_orders(app: FastAPI, broker: Broker) -> None:
         found = _find(broker, topic_id, partition, epoch)
         if order.target is not None and order.target not in found.raft.peers:
             raise Refusal("bad_request", f"{order.target} is not another member of {found.meta.key}")
-        _lead(lambda: broker.hand_over(found, order.target))
+        _lead(lookup, found, lambda: broker.hand_over(found, order.target))
         await broker.durable()
         return describe(found)
 
 
-def _lead(act: Any) -> None:  # noqa: ANN401 - any call
+def _lead(lookup: Lookup, partition: Partition, act: Callable[[], object]) -> None:
+    """Do what only a leader can; tell who leads otherwise, or why this leader cannot."""
     try:
         act()
     except NotLeader as error:
-        raise Refusal("not_leader", str(error)) from error
+        if not partition.raft.is_leader:
+            raise lookup.not_leader(partition) from error
+        raise Refusal("not_leader", str(error), leader=lookup.address(partition.raft.member.me)) from error
 
 
 async def _heed(broker: Broker, writer_epoch: int) -> None:
@@ -239,6 +234,14 @@ async def _heed(broker: Broker, writer_epoch: int) -> None:
         raise Refusal("stale_writer", str(error), writer_epoch=broker.identity.writer_epoch) from error
     if broker.identity.writer_epoch != before:
         await broker.durable()
+
+
+async def _check_cluster(broker: Broker, cluster_id: str | None) -> None:
+    try:
+        broker.identity.check_cluster(cluster_id)
+    except ForeignCluster as error:
+        await broker.durable()  # what is answered is answered by one who remembers it
+        raise Refusal("conflict", str(error), cluster_id=broker.identity.cluster_id) from error
 
 
 def _check_members(broker: Broker, meta: ReplicaMeta) -> None:
@@ -260,38 +263,3 @@ def _find(broker: Broker, topic_id: str, partition: int, epoch: int) -> Partitio
     if found is None:
         raise Refusal("not_found", f"there is no replica {key} on this broker")
     return found
-
-
-def _identify(meta: ReplicaMeta) -> dict[str, Any]:
-    return {
-        "topic": meta.topic,
-        "topic_id": meta.topic_id.hex(),
-        "partition": meta.partition,
-        "epoch": meta.epoch,
-        "members": list(meta.members),
-    }
-
-
-def describe(partition: Partition) -> dict[str, Any]:
-    """Tell everything about a replica."""
-    raft, log = partition.raft, partition.log
-    sealed = partition.sealed_index if 0 < partition.sealed_index <= partition.applied_index else None
-    return {
-        **_identify(partition.meta),
-        "retention_ms": partition.meta.retention_ms,
-        "retention_bytes": partition.meta.retention_bytes,
-        "role": raft.role.name.lower(),
-        "settled": raft.is_settled,
-        "term": raft.term,
-        "leader": raft.leader,
-        "first_offset": partition.start_offset,
-        "next_offset": partition.committed_offset,
-        "first_index": log.anchor_index + 1,
-        "last_index": log.last_index,
-        "committed_index": partition.applied_index,
-        "durable_index": log.durable_index,
-        "size_bytes": sum(run.live_bytes for run in log.group.runs),
-        "producers": len(partition.producers),
-        "copying": raft.is_copying,
-        "sealed_index": sealed,
-    }

@@ -84,7 +84,7 @@ _FETCH = {
 }
 
 
-def add_docs(app: FastAPI) -> None:
+def describe_records(app: FastAPI) -> None:
     """Add append and fetch to what `/docs` and `/openapi.json` show."""
     make = app.openapi
 

@@ -6,9 +6,9 @@ before the offset. Only what is committed is ever shown.
 
 import asyncio
 
-from flotilla_broker.api.asgi import Buffer, Gone, Headers, Receive, Scope, Send, number, parse_query, respond
-from flotilla_broker.api.errors import Refusal
-from flotilla_broker.api.limits import InFlight
+from flotilla.serving.asgi import Buffer, Gone, Headers, Receive, Scope, Send, number, parse_query, respond
+from flotilla.serving.errors import Refusal
+from flotilla.serving.limits import InFlight
 from flotilla_broker.api.lookup import Lookup
 from flotilla_broker.api.metrics import Metrics
 from flotilla_broker.log import EntryMissing, GroupUnknown, LogError

@@ -2,13 +2,16 @@
 
 from typing import Any
 
-from flotilla_broker.api.errors import Refusal
+from flotilla.serving.errors import Refusal
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.server import Broker
 
 
 class Lookup:
-    """Replicas by topic name and partition: of several epochs, the newest."""
+    """Replicas by topic and partition: of several epochs, the newest.
+
+    A topic is meant by its name, or by `id:` and its id: then never another one that has its name now.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -21,7 +24,7 @@ class Lookup:
         if partition is not None:
             return partition
         for meta, reason in self._broker.engine.broken.values():
-            if (meta.topic, meta.partition) == (topic, index):
+            if meta.partition == index and topic in meta.names:
                 raise Refusal("broken", f"the replica on this broker is out of service: {reason}")
         raise Refusal("unknown_partition", f"there is no replica of {topic[:200]!r}, partition {index}, on this broker")
 

@@ -53,6 +53,11 @@ class ReplicaMeta(msgspec.Struct, frozen=True, tag="replica"):
         """Which group."""
         return GroupKey(self.topic_id, self.partition, self.epoch)
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """What clients call the topic: by its name, or by its id, which no other topic ever has."""
+        return self.topic, f"id:{self.topic_id.hex()}"
+
     def to_bytes(self) -> bytes:
         """The note as it is stored."""
         return msgspec.msgpack.encode(self)

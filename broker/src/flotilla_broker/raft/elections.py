@@ -55,11 +55,11 @@ class Elections:
             own_last=(member.log.last_term, member.log.last_index),
             leader_lives=member.leader_lives(now),
         )
-        if granted and self._is_asking(now):
+        if granted and self.is_asking(now):
             granted = self._give_way(peer, message)
         member.say(peer, PreVote(member.core.term, message.ballot, granted))
 
-    def _is_asking(self, now: float) -> bool:
+    def is_asking(self, now: float) -> bool:
         """Tell whether answers to a ballot of one's own are still to be expected."""
         return self._ballot is not None and now - self._ballot.asked_at < self._member.config.heartbeat_s
 

@@ -205,6 +205,16 @@ class RaftGroup:
             self._observe(now)
         return False
 
+    def stand(self, now: float) -> None:
+        """Ask for an election at once, unless there is a leader, or the answers to an earlier question are due.
+
+        A group that was made just now need not wait for anybody's patience to end. It is a question like any other:
+        the others support it only if they hear no leader and have no more than this log.
+        """
+        if not self.member.leader_lives(now) and not self._elections.is_asking(now):
+            self._elections.start(now)
+            self._observe(now)
+
     def propose(self, payload: Buffer, next_offset: int, time_ms: int) -> int:
         """Append an entry as the leader; return its index. The caller has asked the log whether there is room."""
         if self._leadership is None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flotilla_broker.api.errors import Refusal
+from flotilla.serving.errors import Refusal
 
 
 class InFlight:

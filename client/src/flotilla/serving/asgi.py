@@ -1,4 +1,4 @@
-"""The few lines of ASGI that append and fetch need: a framework's share of a small request would be most of it."""
+"""The few lines of ASGI that the fast endpoints need: a framework's share of a small request would be most of it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
 
-from flotilla_broker.api.errors import Refusal
+from flotilla.serving.errors import Refusal
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -30,11 +30,18 @@ def parse_query(query: bytes) -> dict[str, str]:
     if len(query) > _QUERY_BYTES_MAX:
         raise Refusal("bad_request", f"the query has {len(query)} bytes; {_QUERY_BYTES_MAX} is the limit")
     try:
-        return dict(
-            parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query), max_num_fields=20)
-        )
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query), max_num_fields=20)
     except ValueError as error:
         raise Refusal("bad_request", f"the query cannot be read: {error}") from error
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Refusal("bad_request", f"{_doubled(pairs)[:40]!r} is in the query twice; say it once")
+    return found
+
+
+def _doubled(pairs: list[tuple[str, str]]) -> str:
+    names = [name for name, _ in pairs]
+    return next(name for name in names if names.count(name) > 1)
 
 
 def number(query: dict[str, str], name: str, default: int | None, largest: int = (1 << 63) - 1) -> int:
@@ -103,6 +110,20 @@ def check_size(size: int, bytes_max: int) -> None:
     """Refuse a body that is too large."""
     if size > bytes_max:
         raise Refusal("too_large", f"the request has more than {bytes_max} bytes, the limit", bytes_max=bytes_max)
+
+
+def limited(receive: Receive, bytes_max: int) -> Receive:
+    """Count a body that a framework would read whole, however large it is."""
+    size = 0
+
+    async def counted() -> MutableMapping[str, Any]:
+        nonlocal size
+        event = await receive()
+        size += len(event.get("body", b""))
+        check_size(size, bytes_max)
+        return event
+
+    return counted
 
 
 async def respond(send: Send, status: int, headers: Headers, body: Sequence[Buffer]) -> None:

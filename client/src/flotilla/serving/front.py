@@ -1,0 +1,99 @@
+"""The front of a server: one ASGI application, with fast endpoints of our own and FastAPI for the rest.
+
+Here is what concerns every request: too many connections, bodies that are too large, request ids, refusals, and
+mistakes of ours, which are logged and answered with `internal`.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from flotilla.serving import request_ids
+from flotilla.serving.asgi import (
+    Endpoint,
+    Gone,
+    Receive,
+    Scope,
+    Send,
+    check_size,
+    content_length,
+    limited,
+    refuse,
+)
+from flotilla.serving.errors import Refusal, mistake
+
+logger = logging.getLogger(__name__)
+
+ALWAYS = frozenset({"/healthz", "/readyz", "/metrics"})  # a server with many clients is not an ill one
+
+
+class Front:
+    """Requests for a path in `fast` go straight to its endpoint, everything else to `rest`.
+
+    `body_bytes_max` limits bodies for `rest`; fast endpoints have limits of their own. `count_connections` is set
+    by whoever runs the server; paths in `always` are answered however many connections there are.
+    """
+
+    def __init__(
+        self,
+        fast: Mapping[str, Endpoint],
+        rest: Endpoint,
+        *,
+        connections_max: int,
+        body_bytes_max: int,
+        always: Collection[str] = ALWAYS,
+    ) -> None:
+        self._fast = dict(fast)
+        self._rest = rest
+        self._connections_max = connections_max
+        self._body_bytes_max = body_bytes_max
+        self._always = always
+        self.count_connections: Callable[[], int] = lambda: 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        endpoint = self._fast.get(scope["path"])
+        request_id = request_ids.given(scope)
+        if request_id is None and endpoint is None:
+            request_id = request_ids.made()
+        if request_id is not None:
+            send = request_ids.returning(send, request_id)
+        began = time.perf_counter()
+        try:
+            await self._answer(endpoint, scope, receive, send)
+        except Refusal as refusal:
+            await refuse(_named(send, request_id), refusal)
+        except Gone:
+            logger.debug("a client left before its request was read")
+        except Exception:
+            send = _named(send, request_id)
+            logger.exception("%s %s failed", scope["method"], scope["path"][:200])
+            await _confess(send)
+        if logger.isEnabledFor(logging.DEBUG):
+            took_ms = (time.perf_counter() - began) * 1000
+            logger.debug("%s %s took %.1f ms", scope["method"], scope["path"][:200], took_ms)
+
+    async def _answer(self, endpoint: Endpoint | None, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        if self.count_connections() > self._connections_max and path not in self._always:
+            raise Refusal("too_many_connections", f"{self._connections_max} connections is the limit; try again later")
+        if endpoint is not None:
+            await endpoint(scope, receive, send)
+        else:
+            check_size(content_length(scope) or 0, self._body_bytes_max)
+            await self._rest(scope, limited(receive, self._body_bytes_max), send)
+
+
+def _named(send: Send, request_id: str | None) -> Send:
+    """Make sure that an answer has an id: on the fast path one is made only when something goes wrong."""
+    return send if request_id is not None else request_ids.returning(send, request_ids.made())
+
+
+async def _confess(send: Send) -> None:
+    """Answer that we made a mistake, unless an answer has begun already."""
+    try:
+        await refuse(send, mistake())
+    except RuntimeError as error:
+        logger.debug("the answer had begun already: %s", error)

@@ -1,0 +1,50 @@
+"""Errors of FastAPI's routes, in the one shape that refusals have."""
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from flotilla.serving.errors import Refusal, mistake
+
+_CODE_OF = {404: "not_found", 405: "method_not_allowed"}
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Answer every error of a route as a refusal."""
+    app.add_exception_handler(Refusal, on_refusal)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(Exception, _on_mistake)
+
+
+async def on_refusal(_: Request, error: Exception) -> JSONResponse:
+    """Answer with a refusal."""
+    if not isinstance(error, Refusal):
+        raise error
+    headers = {} if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
+    return JSONResponse(error.to_dict(), error.status, headers)
+
+
+def describe_invalid(error: Exception) -> str:
+    """Say in one sentence what FastAPI found wrong."""
+    problems = error.errors() if isinstance(error, RequestValidationError) else ()
+    text = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
+    return text or "the request is invalid"
+
+
+async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
+    return await on_refusal(request, Refusal("bad_request", describe_invalid(error)))
+
+
+async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error.__cause__, Refusal):  # of a body that was too large, when FastAPI read it
+        return await on_refusal(request, error.__cause__)
+    status = error.status_code if isinstance(error, HTTPException) else 400
+    code = _CODE_OF.get(status, "bad_request")
+    return await on_refusal(request, Refusal(code, f"{request.method} {request.url.path[:200]}: {code}"))
+
+
+async def _on_mistake(request: Request, _: Exception) -> JSONResponse:
+    """Answer; FastAPI raises the error again behind this answer, and the front logs it."""
+    return await on_refusal(request, mistake())

@@ -1,0 +1,95 @@
+"""Runs an ASGI application until a signal comes: sockets, uvicorn with our limits, and an end in the right order."""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import uvicorn
+
+from flotilla.serving.front import Front
+from flotilla.serving.protocol import REFUSED_CONNECTIONS_MAX, LimitedProtocol
+
+logger = logging.getLogger(__name__)
+
+EXIT_SETTINGS = 2
+EXIT_PORT = 4
+_BACKLOG = 2048
+_KEEP_ALIVE_S = 75
+_SHUTDOWN_S = 5
+
+
+class Stop:
+    """The end of a server: the first reason to stop counts, and is the exit code. Made on the loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._code: asyncio.Future[int] = self._loop.create_future()
+
+    def __call__(self, code: int) -> None:
+        """Ask the server to stop."""
+        if not self._code.done():
+            self._code.set_result(code)
+
+    def on_signals(self) -> None:
+        """Stop with 0 on SIGTERM and SIGINT."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self, 0)
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, once there is a reason to stop."""
+        return self._code.result() if self._code.done() else None
+
+    async def wait(self) -> int:
+        """Wait for a reason to stop; return the exit code."""
+        return await asyncio.shield(self._code)
+
+
+def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
+    """Bind a port and listen; raises OSError. With `reuse_port`, several processes may share it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=reuse_port)
+
+
+def make_server(front: Front, *, connections_max: int) -> uvicorn.Server:
+    """Make the HTTP server of an application."""
+    config = uvicorn.Config(
+        front,
+        http=partial(LimitedProtocol, connections_max=connections_max + REFUSED_CONNECTIONS_MAX),  # type: ignore[arg-type]
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_SHUTDOWN_S,
+        server_header=False,
+        date_header=False,
+    )
+    server = uvicorn.Server(config)
+    front.count_connections = lambda: len(server.server_state.connections)
+    return server
+
+
+async def run(
+    server: uvicorn.Server,
+    socks: Sequence[socket.socket],
+    stop: Stop,
+    leave: Callable[[int], Awaitable[None]] | None = None,
+) -> int:
+    """Serve until `stop` is called; return the exit code.
+
+    `leave` is awaited with that code before the server closes its connections: while it runs, requests are answered.
+    """
+    serving = asyncio.create_task(server._serve([*socks]))  # noqa: SLF001 - `serve` would take the signals for itself
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
+    stop(1)  # unless there was a reason already: a server that ended by itself has failed
+    code = await stopping
+    if leave is not None:
+        await leave(code)
+    server.should_exit = True
+    await serving
+    return code

@@ -1,0 +1,179 @@
+"""The tables. Values of them are in `flotilla_manager.model`; the migrations make exactly these.
+
+- `state` has one row. Whoever changes topology locks it first, so such changes happen one after another.
+- A topic is its id; its name is free again as soon as it is being deleted, so uniqueness holds among the living only.
+- Serials are never used again, and they are drawn under the lock of `state`: whoever has seen one has seen, or will
+  never see, every smaller one.
+- Members of epochs are ids of brokers without a foreign key: a rebuild may know a member whose broker is gone.
+- `epochs` keeps what a partition's earlier lives came to; `partitions.epoch` is the current one.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    text,
+)
+
+ID_LENGTH = 32
+NAME_LENGTH = 200
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# SQLite counts rows by itself only in a column that is called INTEGER; it has 64 bits there all the same.
+_Serial = BigInteger().with_variant(Integer, "sqlite")
+_Id = String(ID_LENGTH)
+_ALIVE = text("state IN ('creating', 'ready')")
+
+
+def _topic_id(*, primary_key: bool = False) -> Column[str]:
+    key = ForeignKey("topics.id", ondelete="CASCADE")
+    return Column("topic_id", _Id, key, primary_key=primary_key, nullable=False)
+
+
+state = Table(
+    "state",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("cluster_id", _Id, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("writer_epoch", BigInteger, nullable=False),
+    Column("writer_url", String, nullable=False),
+    Column("writer_beat", BigInteger, nullable=False),
+    CheckConstraint("id = 1", name="one_row"),
+)
+
+topics = Table(
+    "topics",
+    metadata,
+    Column("serial", _Serial, primary_key=True),
+    Column("id", _Id, nullable=False, unique=True),
+    Column("name", String(NAME_LENGTH), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("retention_ms", BigInteger),
+    Column("retention_bytes", BigInteger),
+    Column("owner", String),
+    Column("created_ms", BigInteger, nullable=False),
+    CheckConstraint("state IN ('creating', 'ready', 'deleting', 'deleted')", name="state"),
+    CheckConstraint("retention_ms >= 0 AND retention_bytes >= 0", name="retention"),
+    Index("uq_topics_name_alive", "name", unique=True, postgresql_where=_ALIVE, sqlite_where=_ALIVE),
+    sqlite_autoincrement=True,
+)
+
+partitions = Table(
+    "partitions",
+    metadata,
+    _topic_id(primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("epoch", Integer, nullable=False),
+    CheckConstraint("partition >= 0", name="partition"),
+)
+
+epochs = Table(
+    "epochs",
+    metadata,
+    Column("topic_id", _Id, primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("sealed_index", BigInteger),
+    Column("sealed_term", BigInteger),
+    Column("sealed_offset", BigInteger),
+    CheckConstraint("epoch >= 1", name="epoch"),
+    ForeignKeyConstraint(
+        ["topic_id", "partition"], ["partitions.topic_id", "partitions.partition"], ondelete="CASCADE"
+    ),
+)
+
+replicas = Table(
+    "replicas",
+    metadata,
+    Column("topic_id", _Id, primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("broker_id", _Id, nullable=False, index=True),
+    CheckConstraint("position >= 0", name="position"),
+    ForeignKeyConstraint(
+        ["topic_id", "partition", "epoch"],
+        ["epochs.topic_id", "epochs.partition", "epochs.epoch"],
+        ondelete="CASCADE",
+    ),
+    Index("uq_replicas_broker", "topic_id", "partition", "epoch", "broker_id", unique=True),
+)
+
+brokers = Table(
+    "brokers",
+    metadata,
+    Column("serial", _Serial, primary_key=True),
+    Column("id", _Id, nullable=False, unique=True),
+    Column("host", String(253), nullable=False),
+    Column("port", Integer, nullable=False),
+    Column("peer_host", String(253), nullable=False),
+    Column("peer_port", Integer, nullable=False),
+    Column("rack", String),
+    Column("active", Boolean, nullable=False),
+    Column("cordoned", Boolean, nullable=False),
+    Column("wanted", Boolean, nullable=False),
+    Column("removed", Boolean, nullable=False),
+    CheckConstraint("port BETWEEN 1 AND 65535 AND peer_port BETWEEN 1 AND 65535", name="ports"),
+    sqlite_autoincrement=True,
+)
+
+managers = Table(
+    "managers",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("role", String(16), nullable=False),
+    Column("url", String, nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+)
+
+# The columns that change with every sign of life have no index, so that PostgreSQL changes rows in place.
+producers = Table(
+    "producers",
+    metadata,
+    Column("serial", _Serial, primary_key=True),
+    Column("id", _Id, nullable=False, unique=True),
+    _topic_id(),
+    Column("seen_ms", BigInteger, nullable=False),
+    Index(None, "topic_id"),
+    sqlite_autoincrement=True,
+)
+
+consumers = Table(
+    "consumers",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    _topic_id(),
+    Column("partition", Integer),
+    Column("version", BigInteger, nullable=False),
+    Column("cursor", Integer, nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+    CheckConstraint("partition >= 0 AND cursor >= 0", name="partition"),
+    Index(None, "topic_id"),
+)
+
+positions = Table(
+    "positions",
+    metadata,
+    Column("consumer_id", _Id, ForeignKey("consumers.id", ondelete="CASCADE"), primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("next_offset", BigInteger, nullable=False),
+    CheckConstraint("partition >= 0 AND next_offset >= 0", name="next_offset"),
+)

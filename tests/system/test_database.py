@@ -1,0 +1,145 @@
+"""The whole system on a real PostgreSQL: restarted, killed, frozen under load."""
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from support.cluster import wait_until
+from support.crowd import Crowd, Listener, Person
+from support.fleet import Fleet
+from support.load import Load
+from support.postgres import Postgres, running_postgres
+
+QUICK = ("--heartbeat-s", "0.1", "--election-s-min", "0.5", "--election-s-max", "1.0")
+AWAY = "The database does not answer; try again."
+
+
+@pytest.fixture
+def postgres() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, postgres: Postgres) -> Iterator[Fleet]:
+    with Fleet(tmp_path, database=postgres.new_database(), broker_flags=QUICK) as fleet:
+        yield fleet
+
+
+def test_postgresql_restarted_and_killed_under_load_costs_nothing(fleet: Fleet, postgres: Postgres) -> None:
+    """Guarantees 1 to 5 and exactly-once consumption, while the database is restarted and killed."""
+    fleet.create("people", 2)
+    fleet.create("programs", 2)
+    ids = [fleet.consumer("people") for _ in range(3)]
+    crowd = Crowd(
+        "people",
+        2,
+        fleet.brokers,
+        [Person(f"p{at}", "people", 2, fleet.producer("people"), fleet.url) for at in range(3)],
+        [Listener(f"c{at}", "people", id_, fleet.url) for at, id_ in enumerate(ids)],
+    )
+    load = Load("programs", 2, fleet.brokers, random.Random(7), gateways=[fleet.url], pause_s=0.005)
+
+    def disturb() -> None:
+        for hurt in (postgres.restart, postgres.kill):
+            crowd.wait_progress(20)
+            load.wait_progress(20)
+            hurt()
+            if hurt == postgres.kill:
+                postgres.start()
+            wait_until("consume to work again", lambda: all_consume(crowd))
+
+    load.run_while(lambda: crowd.run_while(disturb))
+    assert crowd.violations() == []
+    assert load.violations() == []
+    fleet.create("afterwards")
+    assert fleet.get("/topics")["topics"] == ["people", "programs", "afterwards"]
+
+
+def all_consume(crowd: Crowd) -> bool:
+    """Tell whether every consumer gets messages."""
+    before = [len(one.reads) for one in crowd.listeners]
+    time.sleep(0.2)
+    return all(len(one.reads) > count for one, count in zip(crowd.listeners, before, strict=True))
+
+
+def test_while_the_database_is_away_produce_and_fetch_go_on_and_the_rest_says_so(
+    fleet: Fleet, postgres: Postgres
+) -> None:
+    """While the database is away, produce and `/v1` fetch go on; the rest answers 503; it all comes back by itself."""
+    fleet.create("t", 1)
+    producer, consumer = fleet.producer("t"), fleet.consumer("t")
+    managers = [*(f"http://127.0.0.1:{one.port}" for one in [fleet.writer]), fleet.url]
+    known = {"topic": "t", "producer_id": producer}
+
+    def everybody_knows() -> bool:
+        """Each manager hears of registrations within a second or so, without being asked."""
+        for url in managers * 4:  # readers share a port: ask often enough to meet both
+            httpx.post(f"{url}/producer/produce", json={**known, "message": "before"}, timeout=30).raise_for_status()
+        return True
+
+    wait_until("all managers to know the producer", everybody_knows)
+    postgres.stop()
+    try:
+        for url in managers * 4:
+            answer = httpx.post(f"{url}/producer/produce", json={**known, "message": "meanwhile"}, timeout=30)
+            assert answer.status_code == 200, answer.text
+            fetched = httpx.get(f"{url}/v1/fetch?topic=t&partition=0&offset=0", timeout=30)
+            assert fetched.status_code == 200
+        consumed = fleet.client.get("/consumer/consume", params={"topic": "t", "consumer_id": consumer})
+        assert (consumed.status_code, consumed.json()["message"]) == (503, AWAY)
+        assert consumed.headers["retry-after"]
+        for method, path, body in (
+            ("GET", "/topics", None),
+            ("GET", "/managers", None),
+            ("POST", "/topics", {"name": "n"}),
+            ("POST", "/producer/register", {"topic": "t"}),
+        ):
+            response = fleet.client.request(method, path, json=body)
+            assert response.status_code == 503, (path, response.text)
+            assert response.json()["status"] == "failure"
+        assert httpx.get(f"{fleet.url}/healthz").status_code == 200
+    finally:
+        postgres.start()
+    params = {"topic": "t", "consumer_id": consumer}
+    wait_until("consume", lambda: fleet.client.get("/consumer/consume", params=params).status_code == 200)
+    fleet.create("n")
+
+
+def test_a_database_that_hangs_is_given_up_in_time(fleet: Fleet, postgres: Postgres) -> None:
+    """A database that says nothing, with its connections open, does not hold up produce, nor calls for ever."""
+    fleet.create("t", 1)
+    producer, consumer = fleet.producer("t"), fleet.consumer("t")
+    produce = {"topic": "t", "producer_id": producer, "message": "m"}
+    for _ in range(8):
+        fleet.post("/producer/produce", **produce)
+    postgres.freeze()
+    try:
+        began = time.monotonic()
+        fleet.post("/producer/produce", **produce)
+        assert time.monotonic() - began < 10
+        params = {"topic": "t", "consumer_id": consumer}
+        assert fleet.client.get("/consumer/consume", params=params, timeout=40).status_code == 503
+    finally:
+        postgres.thaw()
+    wait_until("consume", lambda: fleet.client.get("/consumer/consume", params=params).status_code == 200)
+
+
+def test_managers_wait_for_a_database_that_is_not_there_yet(tmp_path: Path, postgres: Postgres) -> None:
+    fleet = Fleet(tmp_path, database=postgres.new_database(), brokers=1, readers=1)
+    postgres.stop()
+    try:
+        fleet.start()
+        wait_until("the writer to say so", lambda: "the database cannot be used yet" in fleet.writer.log())
+        response = httpx.get(f"{fleet.writer.url}/readyz", timeout=30)
+        assert response.status_code == 503
+        assert "database" in response.json()["reasons"][0]
+        postgres.start()
+        fleet.wait_ready()
+        fleet.create("t")
+    finally:
+        fleet.close()

@@ -1,0 +1,292 @@
+"""`flotilla up` with real brokers: it comes up, keeps everything up, and leaves nothing behind.
+
+Managers are stood in for by a small server: here only processes matter, not what they serve.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from flotilla.up import ending, logs
+from support.cluster import wait_until
+from support.upprocess import UpProcess, wait_gone
+
+NAMES = ["broker-1", "broker-2", "broker-3", "writer", "reader-1", "reader-2"]
+SMALL = ("--brokers", "1", "--readers", "1")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[UpProcess]:
+    with UpProcess(tmp_path / "data", *SMALL) as up:
+        yield up.wait_ready()
+
+
+def test_everything_comes_up_and_the_table_tells_what_runs_where(tmp_path: Path) -> None:
+    with UpProcess(tmp_path / "data") as up:
+        rows = up.wait_ready().rows()
+        assert list(rows) == NAMES
+        assert {name: pid for name, (_, _, pid) in rows.items()} == up.pids()
+        assert httpx.get(f"{up.url}/readyz").status_code == 200
+        assert rows["reader-1"][1] == rows["reader-2"][1] == up.url
+        assert sum(line.startswith(("curl ", "p=$(curl", "c=$(curl")) for line in up.output) == 3
+        for name in NAMES:
+            assert up.ask(name, "/healthz")["status"] in {"alive", "success"}
+            assert (tmp_path / "data" / "logs" / f"{name}.log").exists()
+        up.signal(signal.SIGTERM)
+        assert up.wait() == 0
+        wait_gone([pid for _, _, pid in rows.values()], timeout_s=0.5)
+
+
+def test_whatever_is_killed_comes_back_where_it_was(tmp_path: Path) -> None:
+    """Any process can be killed with -9 at any time."""
+    with UpProcess(tmp_path / "data") as up:
+        before = up.wait_ready().pids()
+        ids = {name: up.ask(name, "/v1/broker")["id"] for name in NAMES[:3]}
+        for name in NAMES:
+            os.kill(before[name], signal.SIGKILL)
+            up.wait_line(rf"{name} was killed \(SIGKILL\); starts again in 0\.2 s")
+        for name in NAMES:
+            line = up.wait_line(f"{name} is back after .* s, as process")
+            assert up.pids()[name] == int(line.rsplit(" ", 1)[1]) != before[name]
+        assert {name: up.ask(name, "/v1/broker")["id"] for name in NAMES[:3]} == ids
+        assert httpx.get(f"{up.url}/readyz").status_code == 200
+
+
+def test_what_hangs_is_killed_and_comes_back(tmp_path: Path) -> None:
+    """A stopped process keeps its port and never ends: only its silence gives it away."""
+    with UpProcess(tmp_path / "data", "--brokers", "1") as up:
+        before = up.wait_ready().pids()
+        for name in ("broker-1", "reader-2"):
+            os.kill(before[name], signal.SIGSTOP)
+        for name in ("broker-1", "reader-2"):
+            up.wait_line(rf"{name} has not answered for 1\d s; it is killed")
+            up.wait_line(f"{name} is back after")
+        assert up.pids()["reader-1"] == before["reader-1"]
+
+
+def test_nothing_is_left_when_it_is_killed_itself_and_the_next_start_goes_on(tmp_path: Path) -> None:
+    """Not even a process that was stopped. The next start finds the same ports and the same brokers."""
+    with UpProcess(tmp_path / "data", *SMALL) as first:
+        pids = first.wait_ready().pids()
+        broker = first.ask("broker-1", "/v1/broker")
+        ports = (tmp_path / "data" / "ports.json").read_text()
+        os.kill(pids["writer"], signal.SIGSTOP)
+        first.signal(signal.SIGKILL)
+        first.wait()
+        with UpProcess(tmp_path / "data", *SMALL) as second:  # at once: what was left has to be waited for
+            second.wait_ready()
+            wait_gone(list(pids.values()), timeout_s=0.5)
+            assert (tmp_path / "data" / "ports.json").read_text() == ports
+            again = second.ask("broker-1", "/v1/broker")
+            assert (again["id"], again["starts"]) == (broker["id"], broker["starts"] + 1)
+
+
+def test_where_nothing_is_forked_the_same_holds(tmp_path: Path) -> None:
+    """Systems other than Linux start each process as a new interpreter."""
+    with UpProcess(tmp_path / "data", *SMALL, fork=False) as up:
+        before = up.wait_ready().pids()
+        os.kill(before["broker-1"], signal.SIGKILL)
+        up.wait_line("broker-1 is back after")
+        pids = up.pids()
+        assert set(pids) == set(before)
+        up.signal(signal.SIGKILL)
+        up.wait()
+        wait_gone(list(pids.values()))
+
+
+def test_a_forked_process_has_nothing_of_its_parent(small: UpProcess) -> None:
+    """No socket, no group, no handler of signals; and its own variables."""
+    parent = _sockets(small.pid)
+    assert parent
+    for pid in small.pids().values():
+        assert not parent & _sockets(pid)
+        assert os.getpgid(pid) == os.getsid(pid) == pid
+    broker = small.pids()["broker-1"]
+    os.kill(broker, signal.SIGTERM)  # a broker ends by itself; its parent starts it again and does not end
+    small.wait_line(r"broker-1 ended with exit code 0; starts again in 0\.2 s")
+    small.wait_line("broker-1 is back after")
+
+
+def _sockets(pid: int) -> set[str]:
+    found = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # it was closed just now
+            found.add(str(entry.readlink()))
+    return {name for name in found if name.startswith("socket:")}
+
+
+def test_a_signal_during_the_start_ends_it_cleanly(tmp_path: Path) -> None:
+    with UpProcess(tmp_path / "data") as up:
+        wait_until("all processes", lambda: len(up.pids()) == len(NAMES))
+        pids = up.pids()
+        up.signal(signal.SIGTERM)
+        assert up.wait() == 0
+        assert "everything is up" not in up.text()
+        wait_gone(list(pids.values()), timeout_s=0.5)
+
+
+def test_the_end_is_bounded_even_if_a_process_does_not_hear(small: UpProcess) -> None:
+    os.kill(small.pids()["reader-1"], signal.SIGSTOP)
+    began = time.monotonic()
+    small.signal(signal.SIGINT)
+    assert small.wait() == 0
+    assert ending.END_S_MAX - 1 < time.monotonic() - began < ending.END_S_MAX + 5
+
+
+def test_a_second_ctrl_c_ends_it_at_once(small: UpProcess) -> None:
+    pids = small.pids()
+    os.kill(pids["writer"], signal.SIGSTOP)
+    began = time.monotonic()
+    small.signal(signal.SIGINT)
+    small.signal(signal.SIGINT)  # right after the first: that is one wish
+    wait_gone([pids["reader-1"]])
+    wait_until("a moment", lambda: time.monotonic() - began > 1)
+    small.signal(signal.SIGINT)
+    assert small.wait() == 0
+    assert time.monotonic() - began < ending.END_S_MAX / 2
+    wait_gone(list(pids.values()), timeout_s=0.5)
+
+
+def test_a_taken_port_is_named_with_who_has_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with UpProcess(tmp_path / "data", port=port) as up:
+            assert up.wait() == 4
+    assert f"port {port} on 127.0.0.1 is taken by process {os.getpid()} (" in up.text()
+    assert "--port" in up.text()
+    assert len(up.output) == 1
+
+
+def test_two_systems_never_share_a_port(small: UpProcess, tmp_path: Path) -> None:
+    """Also while no reader is there to defend it."""
+    port = int(small.url.rpartition(":")[2])
+    with UpProcess(tmp_path / "other", port=port) as second:
+        assert second.wait() == 4
+
+
+def test_a_folder_in_use_is_named_with_who_has_it(small: UpProcess) -> None:
+    with UpProcess(small.data) as second:
+        assert second.wait() == 3
+    assert f"{small.data} is in use by process {small.pid}." in second.text()
+    assert httpx.get(f"{small.url}/readyz").status_code == 200
+
+
+def test_brokers_can_be_added_and_not_left_out(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for count, code in ((1, 0), (2, 0), (1, 3)):
+        with UpProcess(data, "--readers", "1", "--brokers", str(count)) as up:
+            if code == 0:
+                assert len(up.wait_ready().rows()) == count + 2
+                up.signal(signal.SIGTERM)
+            assert up.wait() == code
+    assert "holds 2 brokers, and --brokers says 1" in up.text()
+
+
+def test_a_port_inside_that_somebody_took_is_replaced(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with UpProcess(data, *SMALL) as up:
+        port = int(up.wait_ready().rows()["broker-1"][1].rpartition(":")[2])
+        up.signal(signal.SIGTERM)
+        up.wait()
+    with socket.create_server(("127.0.0.1", port)), UpProcess(data, *SMALL) as up:
+        assert up.wait_ready().rows()["broker-1"][1] != f"http://127.0.0.1:{port}"
+
+
+def test_what_cannot_start_is_shown_with_its_last_words_and_not_tried_again_soon(tmp_path: Path) -> None:
+    (tmp_path / "writer.exit").write_text("5")
+    with UpProcess(tmp_path / "data", *SMALL) as up:
+        up.wait_line(r"writer ended with exit code 5: the database is behind the brokers; starts again in 10\.0 s")
+        up.wait_line(r"writer \| writer was told to end")
+        (tmp_path / "writer.exit").unlink()
+        up.wait_line(r"still waiting for .*writer \(waiting\)")
+        up.wait_ready()
+        assert up.text().count("writer was told to end") == 1
+
+
+def test_a_process_that_is_not_ready_says_why(small: UpProcess) -> None:
+    (small.data.parent / "reader-1.unready").write_text("no broker is active")
+    small.wait_line("reader-1 is not ready: no broker is active")
+    (small.data.parent / "reader-1.unready").unlink()
+    small.wait_line("reader-1 is ready again")
+
+
+def test_logs_are_bounded(tmp_path: Path) -> None:
+    (tmp_path / "writer.noise").write_text(str(logs.LOG_BYTES_MAX + 1))
+    folder = tmp_path / "data" / "logs"
+    aside = folder / "writer.log.1"
+    with UpProcess(tmp_path / "data", *SMALL) as up:
+        up.wait_ready()
+        for turn in range(2):
+            wait_until("the log to be put aside", lambda: aside.exists() and logs.size_of(folder / "writer.log") == 0)
+            aside.unlink()
+            if turn == 0:
+                os.kill(up.pids()["writer"], signal.SIGKILL)
+                up.wait_line("writer is back")
+    assert sum(path.stat().st_size for path in folder.glob("writer.log*")) < logs.LOG_BYTES_MAX
+
+
+def test_the_current_folder_need_not_be_writable(tmp_path: Path) -> None:
+    with UpProcess(tmp_path / "data", *SMALL, cwd=Path("/proc")) as up:
+        up.wait_ready()
+    with UpProcess(Path(".flotilla"), *SMALL, cwd=Path("/proc")) as up:
+        assert up.wait() == 3
+    assert "the data folder /proc/.flotilla cannot be written" in up.text()
+
+
+def test_it_goes_on_when_nobody_reads_what_it_prints(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with UpProcess(data, *SMALL) as up:
+        up.wait_ready()
+        pids = up.pids()
+    wait_gone(list(pids.values()))
+    command = [sys.executable, "-m", "support.uprun", "--data-dir", str(data), "--port", "0", *SMALL]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "UP_MANAGER": "support.standin"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+    assert process.stdout is not None
+    process.stdout.close()
+    try:
+        port = re.search(r'"writer": (\d+)', (data / "ports.json").read_text())
+        assert port is not None
+        wait_until("the writer", lambda: _answers(int(port[1])))
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def test_without_help_from_the_kernel_a_process_still_ends_with_its_parent(tmp_path: Path) -> None:
+    """Where there is no PR_SET_PDEATHSIG, a pipe that only the parent holds tells that it is gone."""
+    life, ours = os.pipe()
+    script = "import sys, time; from flotilla.up.child import watch; watch(int(sys.argv[1])); print(); time.sleep(60)"
+    child = subprocess.Popen(
+        [sys.executable, "-u", "-c", script, str(life)], stdout=subprocess.PIPE, pass_fds=[life], cwd=tmp_path
+    )
+    os.close(life)
+    with child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        os.close(ours)
+        assert child.wait(10) == -signal.SIGKILL
+
+
+def test_a_child_whose_parent_died_before_it_began_does_not_begin() -> None:
+    command = [sys.executable, "-m", "flotilla.up.child", "1", "0", "name", "this"]
+    assert subprocess.run(command, check=False, capture_output=True, timeout=30).returncode == 1

@@ -1,0 +1,229 @@
+"""The writer: away, doubled, with an old database; topics half made; brokers that come and go."""
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from support.cluster import wait_until
+from support.fleet import Fleet, refused, succeeded
+
+QUICK = ("--heartbeat-s", "0.1", "--election-s-min", "0.5", "--election-s-max", "1.0")
+BEHIND = 5
+
+
+def epoch_of(fleet: Fleet) -> int:
+    return int(httpx.get(f"{fleet.url}/v1/control/state", timeout=30).json()["writer_epoch"])
+
+
+def test_produce_and_consume_go_on_while_the_writer_is_away(tmp_path: Path) -> None:
+    """Guarantee 6: produce and consume do not need the writer; topology waits for it."""
+    with Fleet(tmp_path) as fleet:
+        fleet.create("t")
+        producer, consumer = fleet.producer("t"), fleet.consumer("t")
+        fleet.writer.kill()
+        for at in range(10):
+            fleet.post("/producer/produce", topic="t", producer_id=producer, message=str(at), partition_index=0)
+        found = [fleet.get("/consumer/consume", topic="t", consumer_id=consumer)["message"] for _ in range(10)]
+        assert found == [str(at) for at in range(10)]
+        assert fleet.get("/size", topic="t", consumer_id=consumer)["size"] == 0
+        assert fleet.get("/topics")["topics"] == ["t"]
+        response = fleet.client.post("/topics", json={"name": "later"})
+        refused(response, "The writer does not answer; try again.", 503)
+        assert response.headers["retry-after"]
+        fleet.writer.start()
+        fleet.create("later")
+
+
+def test_a_call_for_the_writer_waits_while_it_is_started_again(tmp_path: Path) -> None:
+    with Fleet(tmp_path) as fleet:
+        fleet.writer.kill()
+        fleet.writer.start()
+        fleet.create("t")
+        assert fleet.get("/topics")["topics"] == ["t"]
+
+
+def test_of_two_writers_one_stands_by_and_takes_over(tmp_path: Path) -> None:
+    """Guarantee 6: topology has one writer, fenced by an epoch."""
+    with Fleet(tmp_path) as fleet:
+        first = epoch_of(fleet)
+        other = fleet.add("other", "writer")
+        wait_until("the other to stand by", lambda: "standing by" in other.log())
+        fleet.create("before")
+        assert epoch_of(fleet) == first
+        fleet.writer.kill()
+        wait_until("the other to take over", lambda: "this manager is the writer now" in other.log())
+        wait_until("its epoch to be known", lambda: with_patience(fleet) == first + 1)
+        fleet.create("after")
+        assert fleet.get("/topics")["topics"] == ["before", "after"]
+
+
+def with_patience(fleet: Fleet) -> int:
+    with contextlib.suppress(httpx.HTTPError, KeyError):
+        return epoch_of(fleet)
+    return 0
+
+
+def test_a_writer_that_slept_finds_itself_fenced_and_changes_nothing(tmp_path: Path) -> None:
+    """A writer that was stopped, replaced, and woken up gives way; two do not take turns."""
+    with Fleet(tmp_path) as fleet:
+        other = fleet.add("other", "writer")
+        wait_until("the other to stand by", lambda: "standing by" in other.log())
+        fleet.writer.signal(signal.SIGSTOP)
+        wait_until("the other to take over", lambda: "this manager is the writer now" in other.log())
+        fleet.writer.signal(signal.SIGCONT)
+        response = httpx.post(f"{fleet.writer.url}/topics", json={"name": "by-the-old-one"}, timeout=30)
+        assert response.status_code in {200, 503}, response.text  # passed on, or refused; never done by the old one
+        wait_until("the old one to give way", lambda: "not the writer any more" in fleet.writer.log())
+        fleet.create("by-the-new-one")
+        before = epoch_of(fleet)
+        for _ in range(20):
+            fleet.get("/topics")
+        assert epoch_of(fleet) == before
+        assert "by-the-new-one" in fleet.get("/topics")["topics"]
+
+
+def test_a_broker_that_is_away_gets_no_new_replicas_and_is_active_again_when_it_returns(tmp_path: Path) -> None:
+    """Inactive after three missed heartbeats, active again by itself; a topic that cannot be placed leaves nothing."""
+    with Fleet(tmp_path, broker_flags=QUICK) as fleet:
+        fleet.brokers[0].kill()
+        gone = fleet.brokers[0].id
+
+        def status() -> str:
+            found = {one["broker_id"]: one["status"] for one in fleet.get("/brokers")["brokers"]}
+            return str(found[gone])
+
+        wait_until("it to be inactive", lambda: status() == "inactive")
+        response = fleet.client.post("/topics", json={"name": "t"})
+        assert response.status_code == 503
+        assert "needs 3 active brokers; 2 of 3 are active" in response.json()["message"]
+        assert fleet.get("/topics")["topics"] == []
+        fleet.post("/topics", name="small", replication=2)
+        assert all(gone not in one["replicas"] for one in fleet.get("/topics/small/partitions")["partitions"])
+        fleet.brokers[0].start()
+        wait_until("it to be active", lambda: status() == "active")
+        fleet.create("t")
+
+
+def test_a_topic_deleted_while_a_broker_was_away_is_removed_there_when_it_returns(tmp_path: Path) -> None:
+    with Fleet(tmp_path, broker_flags=QUICK) as fleet:
+        fleet.create("t")
+        away = fleet.brokers[0]
+        away.kill()
+        succeeded(fleet.client.delete("/topics/t"))
+        away.start()
+        away.wait_alive()
+        wait_until("its replicas to be removed", lambda: away.get("/v1/replicas")["replicas"] == [])
+        fleet.create("t")
+        assert len(away.get("/v1/replicas")["replicas"]) == 2
+
+
+def test_brokers_are_deactivated_removed_and_added(tmp_path: Path) -> None:
+    with Fleet(tmp_path, broker_flags=QUICK) as fleet:
+        fleet.create("t", partitions=3)
+        one = fleet.brokers[0]
+        host = f"127.0.0.1:{one.port}"
+        fleet.post("/admin/broker/deactivate", broker_host=host)
+
+        def leaders() -> set[str]:
+            return {found["leader"] for found in fleet.get("/topics/t/partitions")["partitions"]}
+
+        wait_until("leaders to move away", lambda: one.id not in leaders() and None not in leaders())
+        response = fleet.client.post("/topics", json={"name": "wide"})
+        assert "cordoned" in response.json()["message"]
+        response = fleet.client.post("/admin/broker/remove", json={"broker_host": host})
+        assert response.status_code == 400
+        assert "holds 3 replicas" in response.json()["message"]
+        fleet.post("/admin/broker/activate", broker_host=host)
+        wait_until("leaders to come back", lambda: one.id in leaders())
+        succeeded(fleet.client.delete("/topics/t"))
+        remove = {"broker_host": host}
+        wait_until("it to hold none", lambda: fleet.client.post("/admin/broker/remove", json=remove).status_code == 200)
+        assert len(fleet.get("/brokers")["brokers"]) == 2
+        fleet.create("t")
+        assert all(one.id not in found["replicas"] for found in fleet.get("/topics/t/partitions")["partitions"])
+        fleet.post("/admin/broker/add", broker_host=host)
+        assert len(fleet.get("/brokers")["brokers"]) == 3
+        for call in ("remove", "activate", "deactivate"):
+            response = fleet.client.post(f"/admin/broker/{call}", json={"broker_host": "127.0.0.1:1"})
+            refused(response, "No broker is registered at 127.0.0.1:1.")
+        assert fleet.client.post("/admin/broker/add", json={"broker_host": "127.0.0.1:1"}).status_code == 400
+
+
+def test_an_old_database_stops_the_writer_and_deletes_nothing_and_can_be_rebuilt(tmp_path: Path) -> None:
+    """If the database is behind the brokers, the writer stops with a clear error; brokers know enough to rebuild it."""
+    with Fleet(tmp_path, broker_flags=QUICK) as fleet:
+        fleet.create("old")
+        for manager in fleet.managers:
+            assert manager.terminate() == 0
+        shutil.copytree(tmp_path, tmp_path / "backup", ignore=shutil.ignore_patterns("broker-*", "backup"))
+        fleet.start()
+        fleet.wait_ready()
+        fleet.create("new")
+        producer = fleet.producer("new")
+        fleet.post("/producer/produce", topic="new", producer_id=producer, message="precious", partition_index=0)
+        for manager in fleet.managers:
+            manager.terminate()
+        for name in tmp_path.glob("metadata.db*"):
+            name.unlink()
+        for name in (tmp_path / "backup").glob("metadata.db*"):
+            shutil.copy(name, tmp_path)
+
+        fleet.writer.start()
+        assert fleet.writer.wait() == BEHIND
+        assert "the database is behind the brokers" in fleet.writer.log()
+        assert "flotilla admin rebuild-metadata" in fleet.writer.log()
+        for broker in fleet.brokers:
+            assert {one["topic"] for one in broker.get("/v1/replicas")["replicas"]} == {"old", "new"}
+
+        command = [sys.executable, "-m", "flotilla_manager.rebuild", "--database", fleet.database]
+        for broker in fleet.brokers:
+            command += ["--broker", broker.url]
+        refusal = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert refusal.returncode == 1
+        assert "--force" in refusal.stderr
+        done = subprocess.run([*command, "--force"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+        fleet.start()
+        fleet.wait_ready()
+        assert sorted(fleet.get("/topics")["topics"]) == ["new", "old"]
+        consumer = fleet.consumer("new")
+        assert fleet.get("/consumer/consume", topic="new", consumer_id=consumer)["message"] == "precious"
+        fleet.create("newest")
+
+
+@pytest.mark.parametrize("moment", ["creating", "deleting"])
+def test_a_half_made_topic_is_finished_or_undone_after_a_crash(tmp_path: Path, moment: str) -> None:
+    """A half-made topic after a crash is finished; a half-removed one is removed."""
+    with Fleet(tmp_path, brokers=3, broker_flags=QUICK) as fleet:
+        sleeper = fleet.brokers[2]
+        if moment == "deleting":
+            fleet.create("t")
+        sleeper.signal(signal.SIGSTOP)  # an order to it takes as long as the writer is patient
+        with contextlib.suppress(httpx.HTTPError):
+            if moment == "creating":
+                httpx.post(f"{fleet.writer.url}/topics", json={"name": "t"}, timeout=1.0)
+            else:
+                httpx.delete(f"{fleet.writer.url}/topics/t", timeout=1.0)
+        fleet.writer.kill()
+        sleeper.signal(signal.SIGCONT)
+        fleet.writer.start()
+        fleet.wait_ready()
+
+        def settled() -> bool:
+            state = httpx.get(f"{fleet.url}/v1/control/state", timeout=30).json()
+            states = [one["state"] for one in state["topics"]]
+            held = [len(broker.get("/v1/replicas")["replicas"]) for broker in fleet.brokers]
+            return (states, held) == ((["ready"], [2, 2, 2]) if moment == "creating" else ([], [0, 0, 0]))
+
+        wait_until("everything to be settled", settled)
+        if moment == "deleting":
+            fleet.create("t")
+        producer = fleet.producer("t")
+        fleet.post("/producer/produce", topic="t", producer_id=producer, message="m")

