@@ -40,7 +40,7 @@ $(UV):
 run: setup ## set up everything and start the whole system on this machine; UP="--port 9000" for options
 	@$(BIN)/flotilla up $(UP)
 
-test: setup ## run the tests: lint, unit, sim, system; ends with a table of what ran
+test: setup ## run the tests: lint, unit, sim, system, browser; ends with a table of what ran
 	@$(BIN)/python tools/run_tests.py
 
 SEEDS ?= 1000
@@ -58,10 +58,11 @@ lock: $(UV) ## resolve the dependencies anew into requirements.lock
 	@$(UV) lock --quiet --upgrade
 	@$(UV) export --quiet --all-packages --no-emit-workspace --no-header --output-file requirements.lock
 
-bench: setup ## measure records, the log and brokers on this machine (a few minutes)
+bench: setup ## measure records, the log, brokers and the API on this machine (a few minutes)
 	@$(BIN)/python benchmarks/records.py
 	@$(BIN)/python benchmarks/log.py
 	@$(BIN)/python benchmarks/broker.py
+	@$(BIN)/python benchmarks/api.py
 
 clean: ## remove what setup installed into this folder
 	@rm -rf .venv .tools

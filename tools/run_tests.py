@@ -61,6 +61,7 @@ STAGES: dict[str, Callable[[], Result]] = {
     "unit": pytest_stage("unit"),
     "sim": pytest_stage("sim"),
     "system": pytest_stage("system"),
+    "browser": pytest_stage("browser"),
 }
 
 

@@ -24,13 +24,12 @@ _ROW = re.compile(r"^(\S+) +(broker|writer|reader) +(\S+).* (\d+) +ready$")
 
 
 class UpProcess:
-    """One `flotilla up`. Managers are stood in for unless `manager` names another module."""
+    """One `flotilla up`."""
 
     def __init__(
         self,
         data: Path,
         *flags: str,
-        manager: str = "support.standin",
         cwd: Path | None = None,
         port: int = 0,
         fork: bool = True,
@@ -41,9 +40,7 @@ class UpProcess:
         environment = {
             **os.environ,
             "PYTHONPATH": str(_TESTS),
-            "UP_MANAGER": manager,
             "UP_FORK": str(int(fork)),
-            "STANDIN_FOLDER": str(data.parent),
         }
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, cwd=cwd, text=True

@@ -6,4 +6,3 @@ PARTITIONS_MAX = 1000  # of one topic
 PARTITIONS_TOTAL_MAX = 20_000
 TOPICS_MAX = 5_000
 REPLICATION_MAX = 7
-CLIENTS_MAX = 1_000_000  # registrations of producers, and as many of consumers

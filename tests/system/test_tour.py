@@ -1,0 +1,52 @@
+"""The README's tour, word for word, against what `make run` starts."""
+
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.upprocess import UpProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+URL = "http://127.0.0.1:8080"
+PROMPT = "$ "
+
+
+def steps(name: str) -> list[tuple[str, str]]:
+    """Read the console blocks: each command, and what it prints."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    found: list[tuple[str, str]] = []
+    for block in re.findall(r"^```console\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+        for line in block.splitlines():
+            if line.startswith(PROMPT):
+                found.append((line.removeprefix(PROMPT), ""))
+            else:
+                command, printed = found[-1]
+                found[-1] = command, f"{printed}{line}\n"
+    return found
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/api.md"])
+def test_the_tour_prints_what_is_said_of_it(tmp_path: Path, name: str) -> None:
+    tour = steps(name)
+    assert len(tour) > 5
+    with UpProcess(tmp_path / "data") as up:
+        up.wait_ready()
+        script = ""
+        for command, _ in tour:
+            # A test may run beside somebody's own system: it kills its own broker, and asks its own port.
+            mine = re.sub(r"pkill -9 (\S+)", lambda match: f"kill -9 {up.pids()[match[1]]}", command)
+            script += f"{mine.replace(URL, up.url)}\nprintf '\\n====\\n'\n"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=120)
+        printed = [part.strip("\n") for part in done.stdout.split("\n====\n")]
+        assert list(zip((command for command, _ in tour), printed, strict=False)) == [
+            (command, said.strip("\n")) for command, said in tour
+        ], done.stderr
+        up.signal(signal.SIGTERM)
+        assert up.wait() == 0
+    with UpProcess(tmp_path / "data") as up:  # what was acknowledged is there after the end of everything
+        up.wait_ready()
+        topics = subprocess.run(["curl", "-s", f"{up.url}/topics"], capture_output=True, text=True, check=True)
+        assert "orders" in topics.stdout
