@@ -13,6 +13,7 @@ from support.crowd import Crowd, Listener, Person
 from support.fleet import Fleet
 from support.load import Load
 from support.postgres import Postgres, running_postgres
+from support.upprocess import UpProcess
 
 QUICK = ("--heartbeat-s", "0.1", "--election-s-min", "0.5", "--election-s-max", "1.0")
 AWAY = "The database does not answer; try again."
@@ -143,3 +144,11 @@ def test_managers_wait_for_a_database_that_is_not_there_yet(tmp_path: Path, post
         fleet.create("t")
     finally:
         fleet.close()
+
+
+def test_make_run_works_on_postgresql_too(tmp_path: Path, postgres: Postgres) -> None:
+    with UpProcess(tmp_path / "data", "--database", postgres.new_database()) as up:
+        up.wait_ready()
+        created = httpx.post(f"{up.url}/topics", json={"name": "t"}, timeout=30)
+        assert created.status_code == 200, created.text
+        assert not list((tmp_path / "data").glob("metadata.sqlite*"))
