@@ -8,7 +8,6 @@ Usage: api.py [--seconds 5] [--only produce,consume,batches]
 import argparse
 import asyncio
 import os
-import secrets
 import sys
 import tempfile
 import time
@@ -20,10 +19,9 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from measuring import cpu, percentiles, raw_rate
+from measuring import append, cpu, percentiles, raw_rate
 
 from flotilla.net import Connection
-from flotilla.records import encode
 from support.fleet import Fleet
 
 PARTITIONS = 4
@@ -107,7 +105,7 @@ async def batches(fleet: Fleet, *, straight: bool, seconds: float, records: int)
     began = time.perf_counter()
     with Usage(fleet) as usage:
         tasks = [
-            _append(urls[leaders[partition]] if straight else fleet.url, partition, records, until, took)
+            append(urls[leaders[partition]] if straight else fleet.url, partition, records, RECORD_BYTES, until, took)
             for partition in range(PARTITIONS)
             for _ in range(3)
         ]
@@ -117,20 +115,6 @@ async def batches(fleet: Fleet, *, straight: bool, seconds: float, records: int)
     megabytes = rate * RECORD_BYTES / 1e6
     print(f"batches {way}: {rate:,.0f} records/s, {megabytes:.0f} MB/s, {percentiles(took)}; {usage}")
     return rate
-
-
-async def _append(url: str, partition: int, records: int, until: float, took: list[float]) -> None:
-    connection = await Connection.open(url)
-    producer, sequence = secrets.token_bytes(16), 0
-    values = [os.urandom(RECORD_BYTES) for _ in range(records)]
-    while time.perf_counter() < until:
-        body = encode(values, producer_id=producer, base_sequence=sequence)
-        sequence += records
-        began = time.perf_counter()
-        response = await connection.request("POST", f"/v1/append?topic=t&partition={partition}", body)
-        took.append(time.perf_counter() - began)
-        assert response.status == 200, response.body
-    connection.close()
 
 
 class Usage:

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import os
 import resource
-import secrets
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from measuring import cpu, percentiles, raw_rate
+from measuring import append, cpu, percentiles, raw_rate
 
 from flotilla.net import Connection
 from flotilla.records import encode
@@ -81,7 +80,7 @@ async def throughput(
     stop_at = time.perf_counter() + seconds
     began = time.perf_counter()
     tasks = [
-        produce(leader, partition, records, stop_at, took)
+        append(leader.url, partition, records, RECORD_BYTES, stop_at, took)
         for partition, leader in enumerate(leaders)
         for _ in range(connections)
     ]
@@ -93,21 +92,6 @@ async def throughput(
         f"throughput: {rate:,.0f} records/s, {rate * RECORD_BYTES / 1e6:.0f} MB/s in batches of {records} x "
         f"{RECORD_BYTES} B, {len(tasks)} connections, {percentiles(took)}"
     )
-
-
-async def produce(leader: BrokerProcess, partition: int, records: int, stop_at: float, took: list[float]) -> None:
-    """Send batches one after the other."""
-    connection = await Connection.open(leader.url)
-    producer, sequence = secrets.token_bytes(16), 0
-    values = [os.urandom(RECORD_BYTES) for _ in range(records)]
-    while time.perf_counter() < stop_at:
-        body = encode(values, producer_id=producer, base_sequence=sequence)
-        sequence += records
-        began = time.perf_counter()
-        response = await connection.request("POST", f"/v1/append?topic=t&partition={partition}", body)
-        took.append(time.perf_counter() - began)
-        assert response.status == 200, response.body
-    connection.close()
 
 
 @contextmanager

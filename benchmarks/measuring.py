@@ -1,11 +1,15 @@
 """What benchmarks share: the raw disk, percentiles, what processes use."""
 
 import os
+import secrets
 import statistics
 import time
 from pathlib import Path
 
 import psutil
+
+from flotilla.net import Connection
+from flotilla.records import encode
 
 _MIB = 1 << 20
 
@@ -32,3 +36,18 @@ def percentiles(took: list[float]) -> str:
     """Half of them, and all but one of a hundred, were faster than this."""
     cuts = statistics.quantiles(took, n=100)
     return f"p50 {cuts[49] * 1e3:.2f} ms, p99 {cuts[98] * 1e3:.2f} ms"
+
+
+async def append(url: str, partition: int, records: int, record_bytes: int, stop_at: float, took: list[float]) -> None:
+    """Send batches of topic t, one after the other, to a broker or a manager; note how long each took."""
+    connection = await Connection.open(url)
+    producer, sequence = secrets.token_bytes(16), 0
+    values = [os.urandom(record_bytes) for _ in range(records)]
+    while time.perf_counter() < stop_at:
+        body = encode(values, producer_id=producer, base_sequence=sequence)
+        sequence += records
+        began = time.perf_counter()
+        response = await connection.request("POST", f"/v1/append?topic=t&partition={partition}", body)
+        took.append(time.perf_counter() - began)
+        assert response.status == 200, response.body
+    connection.close()

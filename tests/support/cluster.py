@@ -2,10 +2,7 @@
 
 import contextlib
 import json
-import os
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +12,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import httpx
+
+from support.process import ServerProcess
 
 T = TypeVar("T")
 
@@ -81,85 +80,40 @@ class ManagerStub:
             self._server.server_close()
 
 
-class BrokerProcess:
+class BrokerProcess(ServerProcess):
     """One broker. It keeps its ports and its folder over restarts."""
 
     def __init__(self, folder: Path, flags: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(folder / "stderr.txt", {"PYTHONPATH": str(_NO_PICKLE), **(environment or {})})
         self.folder = folder
         self.data = folder / "data"
         self.port, self.peer_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.id = ""
         self._flags = list(flags)
-        self._environment = {**os.environ, "PYTHONPATH": str(_NO_PICKLE), **(environment or {})}
-        self._process: subprocess.Popen[bytes] | None = None
         self._client = httpx.Client(base_url=self.url, timeout=10)
-        folder.mkdir(parents=True, exist_ok=True)
 
-    def start(self) -> None:
-        """Start the process, without waiting for anything."""
+    def command(self) -> Sequence[str]:
+        """What is run."""
         command = [sys.executable, "-m", "flotilla_broker", "--data", str(self.data)]
-        command += ["--port", str(self.port), "--peer-port", str(self.peer_port), *self._flags]
-        with (self.folder / "stderr.txt").open("ab") as stderr:
-            self._process = subprocess.Popen(command, stderr=stderr, env=self._environment)
+        return [*command, "--port", str(self.port), "--peer-port", str(self.peer_port), *self._flags]
 
     def set_flags(self, flags: Sequence[str]) -> None:
         """Change flags for the next start."""
         self._flags = list(flags)
-
-    def set_environment(self, environment: Mapping[str, str]) -> None:
-        """Change variables for the next start."""
-        self._environment.update(environment)
 
     def wait_alive(self) -> None:
         """Wait until it answers, and learn its id."""
 
         def ask() -> str:
             if self.exit_code is not None:
-                raise AssertionError(f"the broker ended with {self.exit_code}: {self.stderr()[-2000:]}")
+                raise AssertionError(f"the broker ended with {self.exit_code}: {self.log()[-2000:]}")
             with contextlib.suppress(httpx.HTTPError):
                 return str(self.get("/v1/broker")["id"])
             return ""
 
         self.id = wait_until(f"a broker on {self.url}", ask)
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """How the process ended, if it did."""
-        return None if self._process is None else self._process.poll()
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def stderr(self) -> str:
-        """What it logged."""
-        return (self.folder / "stderr.txt").read_text(errors="replace")
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal."""
-        os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """End the process without a warning."""
-        if self.is_running:
-            self.signal(signal.SIGKILL)
-        self.wait()
-
-    def terminate(self) -> int:
-        """End the process as an operator would; return its exit code."""
-        self.signal(signal.SIGTERM)
-        return self.wait()
-
-    def wait(self) -> int:
-        """Wait for the end of the process."""
-        assert self._process is not None
-        return self._process.wait(timeout=_WAIT_S)
 
     def get(self, path: str) -> dict[str, Any]:
         """Ask for JSON."""
@@ -186,9 +140,7 @@ class BrokerProcess:
     def close(self) -> None:
         """Make sure that nothing is left."""
         self._client.close()
-        if self.is_running:
-            self.signal(signal.SIGCONT)
-            self.kill()
+        super().close()
 
 
 class Cluster:

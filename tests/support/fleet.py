@@ -1,9 +1,7 @@
 """The whole system as real processes: brokers, a writer, readers that share a port, a database."""
 
 import contextlib
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,11 +10,10 @@ from typing import Any, Self
 import httpx
 
 from support.cluster import BrokerProcess, free_port, wait_until
+from support.process import ServerProcess
 
-_WAIT_S = 30.0
 
-
-class ManagerProcess:
+class ManagerProcess(ServerProcess):
     """One manager. It keeps its port over restarts."""
 
     def __init__(
@@ -29,68 +26,18 @@ class ManagerProcess:
         flags: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__(folder / f"{name}.txt", {**(environment or {}), "FLOTILLA_DATABASE": database})
         self.name = name
         self.role = role
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._shares_port = port is not None
-        self._database = database
         self._flags = list(flags)
-        self._environment = {**os.environ, **(environment or {})}
-        self._log = folder / f"{name}.txt"
-        self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start the process, without waiting for anything."""
+    def command(self) -> Sequence[str]:
+        """What is run."""
         command = [sys.executable, "-m", "flotilla_manager", "--role", self.role, "--name", self.name]
-        command += ["--port", str(self.port), "--reuse-port", str(self._shares_port).lower(), *self._flags]
-        environment = {**self._environment, "FLOTILLA_DATABASE": self._database}
-        with self._log.open("ab") as stderr:
-            self._process = subprocess.Popen(command, stderr=stderr, env=environment)
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """How the process ended, if it did."""
-        return None if self._process is None else self._process.poll()
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def log(self) -> str:
-        """What it logged."""
-        return self._log.read_text(errors="replace")
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal."""
-        os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """End the process without a warning."""
-        if self.is_running:
-            self.signal(signal.SIGKILL)
-        self.wait()
-
-    def terminate(self) -> int:
-        """End the process as an operator would; return its exit code."""
-        self.signal(signal.SIGTERM)
-        return self.wait()
-
-    def wait(self, timeout_s: float = _WAIT_S) -> int:
-        """Wait for the end of the process."""
-        assert self._process is not None
-        return self._process.wait(timeout=timeout_s)
-
-    def close(self) -> None:
-        """Make sure that nothing is left."""
-        if self.is_running:
-            self.signal(signal.SIGCONT)
-            self.kill()
+        return [*command, "--port", str(self.port), "--reuse-port", str(self._shares_port).lower(), *self._flags]
 
 
 class Fleet:
@@ -137,7 +84,7 @@ class Fleet:
         return [self.writer, *self.readers, *self.others]
 
     @property
-    def processes(self) -> list[ManagerProcess | BrokerProcess]:
+    def processes(self) -> list[ServerProcess]:
         return [*self.managers, *self.brokers]
 
     def __enter__(self) -> Self:

@@ -505,7 +505,7 @@ def test_a_request_id_goes_through(broker: BrokerProcess) -> None:
 
 
 def test_logs_are_json_when_nobody_looks(broker: BrokerProcess) -> None:
-    lines = [json.loads(line) for line in broker.stderr().splitlines()]
+    lines = [json.loads(line) for line in broker.log().splitlines()]
     assert any(line["process"] == "broker" and "serves clients" in line["message"] for line in lines)
 
 
@@ -518,9 +518,9 @@ def test_a_line_of_the_log_has_the_id_of_its_own_request_alone(tmp_path: Path) -
         stranger = {larger: {"host": "h", "port": 1, "peer_host": "127.0.0.1", "peer_port": 1}}
         order = {"writer_epoch": 1, "brokers": stranger}
         broker.request("PUT", "/v1/brokers", json=order, headers={"x-request-id": "the-order"}).raise_for_status()
-        wait_until("the stranger to be dialed", lambda: larger in broker.stderr())
+        wait_until("the stranger to be dialed", lambda: larger in broker.log())
         cluster.leader()
-        lines = [json.loads(line) for line in broker.stderr().splitlines()]
+        lines = [json.loads(line) for line in broker.log().splitlines()]
         told = {line["logger"] for line in lines if line.get("request_id") == "the-order"}
         assert told == {"flotilla.serving.front"}
         assert not [line for line in lines if line["logger"].endswith("dialer") and "request_id" in line]

@@ -176,7 +176,7 @@ def test_a_broker_that_cannot_tell_what_was_damaged_starts_anew(tmp_path: Path) 
         victim.wait_alive()
         assert victim.id != before
         assert (victim.data / "log.damaged-1").is_dir()
-        assert "cannot be used" in victim.stderr()
+        assert "cannot be used" in victim.log()
         assert load.violations() == []
 
 

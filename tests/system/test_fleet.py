@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster import BrokerProcess, wait_until
+from support.cluster import wait_until
 from support.crowd import Crowd, Listener, Person
-from support.fleet import Fleet, ManagerProcess
+from support.fleet import Fleet
 from support.load import Load
+from support.process import ServerProcess
 
 KILL_SECONDS = float(os.environ.get("KILL_SECONDS", "8"))
 QUICK = ("--heartbeat-s", "0.1", "--election-s-min", "0.5", "--election-s-max", "1.0")
@@ -102,11 +103,11 @@ def test_anything_may_be_killed_under_load(tmp_path: Path, victims: str) -> None
         print(f"{kills} kills, {load.acknowledged} records, {crowd.acknowledged} messages")  # noqa: T201 - long runs
 
 
-def choose(fleet: Fleet, victims: str, rng: random.Random) -> list[ManagerProcess | BrokerProcess]:
+def choose(fleet: Fleet, victims: str, rng: random.Random) -> list[ServerProcess]:
     """Choose what is killed."""
     if victims == "everything":
         return fleet.processes
-    kinds: dict[str, Sequence[ManagerProcess | BrokerProcess]] = {
+    kinds: dict[str, Sequence[ServerProcess]] = {
         "reader": fleet.readers,
         "writer": [fleet.writer],
         "broker": fleet.brokers,

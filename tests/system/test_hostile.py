@@ -124,7 +124,7 @@ def test_a_broker_whose_store_is_older_than_it_was_takes_a_new_id(tmp_path: Path
         shutil.copytree(tmp_path / "backup", victim.data)
         victim.start()
         assert victim.wait() != 0
-        assert "older than it was" in victim.stderr()
+        assert "older than it was" in victim.log()
         victim.start()
         victim.wait_alive()
         assert victim.id != before
@@ -141,9 +141,9 @@ def test_another_secret_keeps_a_broker_out(tmp_path: Path) -> None:
         stranger.set_environment({"FLOTILLA_SECRET": "what a stranger guesses"})
         stranger.start()
         stranger.wait_alive()
-        wait_until("a refusal", lambda: any("does not hold the secret" in b.stderr() for b in cluster.brokers))
+        wait_until("a refusal", lambda: any("does not hold the secret" in b.log() for b in cluster.brokers))
         assert stranger.get("/v1/broker")["connected"] == []
-        assert "a stranger guesses" not in stranger.stderr()
+        assert "a stranger guesses" not in stranger.log()
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_wrong_setting_is_named_with_its_rule(tmp_path: Path, flags: list[str]
     broker = BrokerProcess(tmp_path, flags)
     broker.start()
     assert broker.wait() == 2
-    assert text in broker.stderr()
+    assert text in broker.log()
     broker.close()
 
 
@@ -182,7 +182,7 @@ def test_brokers_with_certificates_talk_over_mutual_tls_and_to_nobody_else(tmp_p
         stranger.set_flags((*QUICK, *certificates(tmp_path / "other", other)))
         stranger.start()
         stranger.wait_alive()
-        wait_until("a refusal", lambda: any("certificate" in broker.stderr().lower() for broker in cluster.brokers))
+        wait_until("a refusal", lambda: any("certificate" in broker.log().lower() for broker in cluster.brokers))
         assert stranger.get("/v1/broker")["connected"] == []
         assert post(cluster.leader(), bytes(encode([b"y"]))).status_code == 200
 

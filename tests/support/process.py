@@ -1,0 +1,75 @@
+"""One server as a real process, for tests and benchmarks: started, killed, stopped, asked how it ended."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_WAIT_S = 30.0
+
+
+class ServerProcess:
+    """A process that logs to a file. It can be started again."""
+
+    def __init__(self, log: Path, environment: Mapping[str, str]) -> None:
+        self._log = log
+        self._environment = {**os.environ, **environment}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process, without waiting for anything."""
+        with self._log.open("ab") as stderr:
+            self._process = subprocess.Popen(self.command(), stderr=stderr, env=self._environment)
+
+    def command(self) -> Sequence[str]:
+        """What is run."""
+        raise NotImplementedError
+
+    def set_environment(self, environment: Mapping[str, str]) -> None:
+        """Change variables for the next start."""
+        self._environment.update(environment)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended, if it did."""
+        return None if self._process is None else self._process.poll()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def log(self) -> str:
+        """What it logged."""
+        return self._log.read_text(errors="replace")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End the process without a warning."""
+        if self.is_running:
+            self.signal(signal.SIGKILL)
+        self.wait()
+
+    def terminate(self) -> int:
+        """End the process as an operator would; return its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self, timeout_s: float = _WAIT_S) -> int:
+        """Wait for the end of the process."""
+        assert self._process is not None
+        return self._process.wait(timeout=timeout_s)
+
+    def close(self) -> None:
+        """Make sure that nothing is left."""
+        if self.is_running:
+            self.signal(signal.SIGCONT)
+            self.kill()
