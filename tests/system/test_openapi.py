@@ -11,6 +11,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
+from schemathesis.core.result import Ok
 
 from support.fleet import Fleet
 
@@ -32,6 +33,7 @@ def test_no_input_makes_a_server_fail(fleet: Fleet, mode: GenerationMode) -> Non
     schema = schemathesis.openapi.from_url(f"{fleet.url}/openapi.json")
     tried = 0
     for found in schema.get_all_operations():
+        assert isinstance(found, Ok), found
         operation = found.ok()
 
         @settings(
