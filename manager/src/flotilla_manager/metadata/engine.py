@@ -11,6 +11,7 @@ Invariants:
 import contextlib
 import os
 import socket
+import sqlite3
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from sqlalchemy.exc import ArgumentError
 
 from flotilla_manager.metadata.errors import BadDatabaseUrl
 
+_LOOK_AGAIN_S = 0.001
 WRITING = "flotilla_writing"  # an execution option: the transaction will write
 
 _ALLOWED = "allowed are sqlite:///PATH and postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
@@ -100,7 +102,7 @@ class Connections:
             pool_timeout=self.limits.checkout_s,
         )
         event.listen(engine, "connect", lambda connection, _: _prepare_sqlite(connection, self.limits.lock_ms))
-        event.listen(engine, "begin", _begin_sqlite)
+        event.listen(engine, "begin", lambda connection: _begin_sqlite(connection, self.limits.lock_ms))
         return engine
 
     def _postgresql(self) -> Engine:
@@ -152,9 +154,31 @@ def _use_wal(connection: Any, deadline: float) -> None:  # noqa: ANN401 - sqlite
             return
 
 
-def _begin_sqlite(connection: Connection) -> None:
-    writing = connection.get_execution_options().get(WRITING, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+def _begin_sqlite(connection: Connection, lock_ms: int) -> None:
+    if not connection.get_execution_options().get(WRITING, False):
+        connection.exec_driver_sql("BEGIN")
+        return
+    driver: Any = connection.connection.driver_connection
+    driver.execute("PRAGMA busy_timeout=0")
+    try:
+        if not _begin_when_free(driver, time.monotonic() + lock_ms / 1000):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # fails, in the way in which SQLAlchemy wraps errors
+    finally:
+        driver.execute(f"PRAGMA busy_timeout={lock_ms:d}")
+
+
+def _begin_when_free(driver: Any, deadline: float) -> bool:  # noqa: ANN401 - sqlite3's connection
+    """Begin to write as soon as nobody else does. SQLite's own waiting looks ever more rarely, up to 0.1 s apart."""
+    while time.monotonic() < deadline:
+        try:
+            driver.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                return False
+            time.sleep(_LOOK_AGAIN_S)
+        else:
+            return True
+    return False
 
 
 def _prepare_postgresql(connection: Any, limits: Limits) -> None:  # noqa: ANN401 - psycopg2's connection
