@@ -12,7 +12,7 @@ import msgspec
 
 from flotilla_manager.metadata import AsyncMetadata, Store, open_store
 from flotilla_manager.model import Broker, Snapshot, Topic, TopicState
-from flotilla_manager.planning import CloseReplica, HandOver, OpenReplica, Order, SendBook, Stand
+from flotilla_manager.planning import CloseReplica, OpenReplica, Order, SendBook, Stand
 from flotilla_manager.view import View
 from flotilla_manager.writer.brokers import Brokers
 from flotilla_manager.writer.leadership import Leadership
@@ -274,6 +274,3 @@ def on_bench(folder: Path, work: Callable[[Bench], Coroutine[Any, Any, None]]) -
             bench.close()
 
     asyncio.run(run())
-
-
-__all__ = ["Bench", "Clock", "HandOver", "MadeUpBroker", "Writing", "on_bench"]

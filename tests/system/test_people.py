@@ -387,3 +387,20 @@ def test_every_server_has_metrics_and_health(fleet: Fleet) -> None:
         assert httpx.get(f"{url}/healthz").json()["status"] == "alive"
         assert httpx.get(f"{url}/readyz").json()["status"] == "ready"
         assert "flotilla_" in httpx.get(f"{url}/metrics").text
+
+
+def test_a_request_id_goes_through_manager_and_broker(tmp_path: Path) -> None:
+    debug = ["--log-level", "debug"]
+    with Fleet(tmp_path, brokers=1, readers=1, manager_flags=debug, broker_flags=debug) as small:
+        small.create("followed", partitions=1)
+        producer = small.producer("followed")
+        send = {"topic": "followed", "producer_id": producer, "message": "m"}
+        for id_, extra in (("alone-1", {}), ("sequenced-2", {"partition_index": 0, "sequence": 0})):
+            response = small.client.post("/producer/produce", json={**send, **extra}, headers={"x-request-id": id_})
+            assert succeeded(response)
+            assert response.headers["x-request-id"] == id_
+            for log in (small.readers[0].log, small.brokers[0].log):
+                wait_until("the id to be logged", lambda log=log, id_=id_: f'"request_id":"{id_}"' in log())  # type: ignore[misc]
+        response = small.client.post("/topics", json={"name": "passed-on"}, headers={"x-request-id": "on-3"})
+        assert response.headers["x-request-id"] == "on-3"
+        wait_until("the writer to log it", lambda: '"request_id":"on-3"' in small.writer.log())

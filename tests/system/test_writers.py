@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,17 @@ from support.fleet import Fleet, refused, succeeded
 
 QUICK = ("--heartbeat-s", "0.1", "--election-s-min", "0.5", "--election-s-max", "1.0")
 BEHIND = 5
+
+
+SCHEMA_TOO_NEW = 6
+ENDS_S_MAX = 12.0  # requests have 5 s to end, and so has a statement
+
+
+def rebuild_command(fleet: Fleet) -> list[str]:
+    command = [sys.executable, "-m", "flotilla_manager.rebuild", "--database", fleet.database]
+    for broker in fleet.brokers:
+        command += ["--broker", broker.url]
+    return command
 
 
 def epoch_of(fleet: Fleet) -> int:
@@ -181,9 +193,7 @@ def test_an_old_database_stops_the_writer_and_deletes_nothing_and_can_be_rebuilt
         for broker in fleet.brokers:
             assert {one["topic"] for one in broker.get("/v1/replicas")["replicas"]} == {"old", "new"}
 
-        command = [sys.executable, "-m", "flotilla_manager.rebuild", "--database", fleet.database]
-        for broker in fleet.brokers:
-            command += ["--broker", broker.url]
+        command = rebuild_command(fleet)
         refusal = subprocess.run(command, capture_output=True, text=True, check=False)
         assert refusal.returncode == 1
         assert "--force" in refusal.stderr
@@ -227,3 +237,73 @@ def test_a_half_made_topic_is_finished_or_undone_after_a_crash(tmp_path: Path, m
             fleet.create("t")
         producer = fleet.producer("t")
         fleet.post("/producer/produce", topic="t", producer_id=producer, message="m")
+
+
+def test_a_database_that_was_lost_is_noticed_and_can_be_rebuilt(tmp_path: Path) -> None:
+    """An empty database is another cluster's: brokers keep everything, and who reads the logs knows what to do."""
+    with Fleet(tmp_path, broker_flags=QUICK) as fleet:
+        fleet.create("t")
+        producer = fleet.producer("t")
+        fleet.post("/producer/produce", topic="t", producer_id=producer, message="precious", partition_index=0)
+        for manager in fleet.managers:
+            manager.terminate()
+        for name in tmp_path.glob("metadata.db*"):
+            name.unlink()
+        fleet.writer.start()
+        wait_until("the writer to say it", lambda: "flotilla admin rebuild-metadata" in fleet.writer.log())
+        ready = httpx.get(f"{fleet.writer.url}/readyz", timeout=30)
+        assert (ready.status_code, ready.json()["reasons"]) == (503, ["0 of 3 brokers have registered"])
+        command = rebuild_command(fleet)
+        running = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (running.returncode, "is running; stop it first" in running.stderr) == (1, True)
+        assert fleet.writer.terminate() == 0
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        fleet.start()
+        fleet.wait_ready()
+        consumer = fleet.consumer("t")
+        assert fleet.get("/consumer/consume", topic="t", consumer_id=consumer)["message"] == "precious"
+        fleet.create("newest")
+
+
+def test_a_manager_ends_within_seconds_while_the_database_hangs(tmp_path: Path) -> None:
+    with Fleet(tmp_path, broker_flags=QUICK) as fleet:
+        with contextlib.closing(sqlite3.connect(tmp_path / "metadata.db")) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            for manager in fleet.managers:
+                manager.signal(signal.SIGTERM)
+            for manager in fleet.managers:
+                assert manager.wait(ENDS_S_MAX) == 0
+        fleet.start()
+        fleet.wait_ready()
+
+
+def test_a_writer_ends_within_seconds_while_a_request_waits_for_a_broker(tmp_path: Path) -> None:
+    """Whatever it was about to do is finished or undone by the next one."""
+    with Fleet(tmp_path, broker_flags=QUICK) as fleet:
+        fleet.brokers[2].signal(signal.SIGSTOP)
+        with contextlib.suppress(httpx.HTTPError):
+            httpx.post(f"{fleet.writer.url}/topics", json={"name": "t"}, timeout=0.5)
+        fleet.writer.signal(signal.SIGTERM)
+        assert fleet.writer.wait(ENDS_S_MAX) == 0
+        fleet.brokers[2].signal(signal.SIGCONT)
+        fleet.writer.start()
+        fleet.wait_ready()
+
+        def is_settled() -> bool:
+            states = {one["state"] for one in httpx.get(f"{fleet.url}/v1/control/state", timeout=30).json()["topics"]}
+            return states <= {"ready"}
+
+        wait_until("the topic to be made or gone", is_settled)
+        fleet.create("other")
+
+
+def test_a_database_of_a_newer_version_is_named_and_left_alone(tmp_path: Path) -> None:
+    with Fleet(tmp_path, brokers=1) as fleet:
+        for manager in fleet.managers:
+            assert manager.terminate() == 0
+        with contextlib.closing(sqlite3.connect(tmp_path / "metadata.db")) as database, database:
+            database.execute("UPDATE alembic_version SET version_num = 'from-the-future'")
+        fleet.writer.start()
+        assert fleet.writer.wait() == SCHEMA_TOO_NEW
+        assert "newer version" in fleet.writer.log()

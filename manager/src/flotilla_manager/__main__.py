@@ -34,6 +34,7 @@ async def serve(settings: Settings) -> int:
     stop.on_signals()
     try:
         sock = listen(settings.host, settings.port, reuse_port=settings.reuse_port)
+        own = [] if settings.own_port is None else [listen("127.0.0.1", settings.own_port)]
     except OSError as error:
         logger.critical("port %d of %s cannot be served: %s", settings.port, settings.host, error)
         return EXIT_PORT
@@ -46,7 +47,7 @@ async def serve(settings: Settings) -> int:
     server = make_server(make_app(manager), connections_max=settings.connections_max)
     manager.start()
     logger.info("%s %s serves clients on %s", settings.role, settings.name, sock.getsockname())
-    code = await run(server, sock, stop)
+    code = await run(server, [sock, *own], stop)
     await manager.close()
     return code
 

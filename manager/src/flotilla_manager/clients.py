@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections import OrderedDict
 
+from flotilla.serving.errors import Refusal
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.model import Producer
@@ -20,6 +21,21 @@ _TAIL_ROWS = 5_000
 _TAIL_S = 1.0
 _TOUCH_S = 1.0
 _ID_CHARS_MAX = 64
+
+NO_PRODUCER = "Producer not registered with topic."
+NO_CONSUMER = "Consumer not registered with topic."
+
+
+class NotRegistered(Refusal):
+    """A client is not registered with a topic, as far as is known here: there may be another topic of that name."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("bad_request", message)
+
+
+def may_be_id(text: str) -> bool:
+    """Tell whether a text can be a client's id at all. Nothing else gets to the database, which may choke on it."""
+    return 0 < len(text) <= _ID_CHARS_MAX and text.isascii() and text.isalnum()
 
 
 class Producers:
@@ -41,7 +57,7 @@ class Producers:
 
     async def _topic_of(self, producer_id: str) -> str | None:
         found = self._known.get(producer_id)
-        if found is None and 0 < len(producer_id) <= _ID_CHARS_MAX:
+        if found is None and may_be_id(producer_id):
             producer = await self._database.call(self._database.store.find_producer, producer_id)
             if producer is not None:
                 self.learn(producer)

@@ -7,12 +7,14 @@ If the answer is lost afterwards, so is the message for this consumer: at most o
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import Context
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from flotilla.serving.errors import Refusal
+from flotilla_manager.clients import NO_CONSUMER, NotRegistered, may_be_id
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.model import Advance, Consumer, Topic
 from flotilla_manager.records import Found, Records
@@ -21,6 +23,7 @@ from flotilla_manager.routing.gateway import Gateway
 _KNOWN_MAX = 50_000
 _TRIES_MAX = 100
 _STEPS_MAX = 256
+_PARTITION_S_MIN = 1.0  # what a partition that does not answer may cost before the next one is looked into
 
 
 class Consumed(NamedTuple):
@@ -60,11 +63,11 @@ class Consuming:
     async def consume(self, topic: Topic, consumer_id: str, partition: int | None) -> Consumed | None:
         """Hand out the next message, or None if there is none. Raises Refusal, MetadataError."""
         with self._use(consumer_id) as entry:
-            async with entry.lock:
+            async with self._turn(entry.lock):
                 for _ in range(_TRIES_MAX):
                     consumer = entry.consumer or await self._load(consumer_id)
                     if consumer is None or not may_consume(consumer, topic.id, partition):
-                        raise Refusal("bad_request", "Consumer not registered with topic.")
+                        raise NotRegistered(NO_CONSUMER)
                     entry.consumer = None  # unless the step succeeds, somebody else may have moved it
                     found = await self._find(topic, consumer, partition)
                     if found is None:
@@ -80,7 +83,7 @@ class Consuming:
         """Count what is left for a consumer, by partition. Raises Refusal, MetadataError."""
         consumer = await self._load(consumer_id)
         if consumer is None or not may_consume(consumer, topic.id, partition):
-            raise Refusal("bad_request", "Consumer not registered with topic.")
+            raise NotRegistered(NO_CONSUMER)
         indexes = turns(topic, consumer, partition)
         found = await asyncio.gather(*(self._gateway.offsets(topic, index, seconds=seconds) for index in indexes))
         return {
@@ -89,11 +92,21 @@ class Consuming:
         }
 
     async def _find(self, topic: Topic, consumer: Consumer, partition: int | None) -> Consumed | None:
-        """Look into the partitions in turn. One that cannot be asked now is passed over, unless it is all there is."""
+        """Look into the partitions in turn. One that cannot be asked now is passed over, unless it is all there is.
+
+        All of them together get the time of one, so that a few without a leader do not keep a client waiting for ever.
+        """
         refusal: Refusal | None = None
-        for index in turns(topic, consumer, partition):
+        indexes = turns(topic, consumer, partition)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._records.seconds
+        for at, index in enumerate(indexes):
+            left_s = deadline - loop.time()
+            if left_s <= 0:  # what was not looked into is not known to be empty
+                raise refusal or Refusal("unavailable", "the brokers are too slow to look into every partition now")
+            share_s = min(left_s, max(_PARTITION_S_MIN, left_s / (len(indexes) - at)))
             try:
-                found: Found | None = await self._records.at(topic, index, position(consumer, index))
+                found: Found | None = await self._records.at(topic, index, position(consumer, index), share_s)
             except Refusal as error:
                 refusal = error
                 continue
@@ -103,7 +116,22 @@ class Consuming:
             raise refusal
         return None
 
+    @asynccontextmanager
+    async def _turn(self, lock: asyncio.Lock) -> AsyncIterator[None]:
+        """Wait for those who share the consumer's id, but not longer than for a partition."""
+        try:
+            async with asyncio.timeout(self._records.seconds if lock.locked() else None):
+                await lock.acquire()
+        except TimeoutError:
+            raise Refusal("busy", "others wait for messages of this consumer; try again") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
     async def _load(self, consumer_id: str) -> Consumer | None:
+        if not may_be_id(consumer_id):
+            return None
         return await self._database.call(self._database.store.find_consumer, consumer_id)
 
     @contextmanager
@@ -141,7 +169,7 @@ class Steps:
         future: asyncio.Future[bool] = loop.create_future()
         self._waiting.append((step, future))
         if self._task is None:
-            self._task = loop.create_task(self._drive())
+            self._task = loop.create_task(self._drive(), context=Context())  # nobody's request in particular
         return await future
 
     async def _drive(self) -> None:

@@ -3,6 +3,6 @@
 TOPIC_NAME_RULE = "[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 TOPIC_NAME = rf"^{TOPIC_NAME_RULE}$(?!\n)"  # Python's $ also matches before a last line break
 PARTITIONS_MAX = 1000  # of one topic
-PARTITIONS_TOTAL_MAX = 20_000
+PARTITIONS_TOTAL_MAX = 5_000  # three brokers with all of them fill a heartbeat of a few megabytes
 TOPICS_MAX = 5_000
 REPLICATION_MAX = 7

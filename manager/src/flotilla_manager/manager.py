@@ -18,6 +18,7 @@ from flotilla_manager.routing.gateway import Gateway
 from flotilla_manager.routing.lanes import Lanes
 from flotilla_manager.settings import Settings
 from flotilla_manager.view import View
+from flotilla_manager.writer.brokers import Brokers
 from flotilla_manager.writer.leadership import Leadership
 from flotilla_manager.writer.orders import Orders
 from flotilla_manager.writer.reports import Reports
@@ -27,13 +28,17 @@ from flotilla_manager.writer.topics import Topics
 
 logger = logging.getLogger(__name__)
 
+EXIT_FAILED = 1
 EXIT_BEHIND = 5
+EXIT_SCHEMA = 6
 _BEAT_S = 2.0
 _SILENT_S = 3 * _BEAT_S
 _RETRY_S = 0.2
 _DESCRIBE_S = 2.0
 _PROBE_S = 1.0
 _BROKER_CONNECTIONS_MAX = 512
+_CLOSE_S = 1.0
+_CLOSE_TRIES_MAX = 3
 
 
 class Manager:
@@ -72,12 +77,15 @@ class Manager:
         self.orders = Orders(self.control)
         url = self.settings.url or ""
         self.leadership = Leadership(self.database, url, clock=clock, on_taken=self._on_taken)
+        turn = asyncio.Lock()
+        brokers = Brokers(self.database, self.view, turn)
         self.steward = Steward(
             self.leadership,
             self.database,
             self.view,
             self.reports,
             self.orders,
+            brokers,
             clock=clock,
             on_behind=self._on_behind,
         )
@@ -86,6 +94,7 @@ class Manager:
             self.view,
             self.steward,
             self.gateway,
+            turn,
             brokers_min=self.settings.brokers_min,
             random_bytes=secrets.token_bytes,
         )
@@ -98,6 +107,7 @@ class Manager:
             topics,
             self.orders,
             self.gateway,
+            brokers,
             seconds=self.settings.request_s_max,
             random_bytes=secrets.token_bytes,
         )
@@ -118,33 +128,43 @@ class Manager:
 
     def start(self) -> None:
         """Begin; requests are answered meanwhile, as far as possible."""
-        self._tasks.append(asyncio.get_running_loop().create_task(self._run()))
+        self._begin(self._run())
+
+    def _begin(self, job: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(job)
+        task.add_done_callback(self._on_end)
+        self._tasks.append(task)
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        """End the whole process if a part of its work fails: half a manager would serve what is old."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.critical("this manager cannot go on", exc_info=error)
+            self._stop(EXIT_FAILED)
 
     async def close(self) -> None:
-        """Let go of everything."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Let go of everything. A task that overhears that it is to end is told again."""
+        for _ in range(_CLOSE_TRIES_MAX):
+            left = [task for task in self._tasks if not task.done()]
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left, timeout=_CLOSE_S)
         for pool in (self.appends, self.fetches, self.control):
             pool.close()
         self.database.close()
 
     async def _run(self) -> None:
-        await self._prepare()
-        jobs: list[Callable[[], Coroutine[Any, Any, None]]] = [
-            self.view.follow,
-            self.producers.follow,
-            self.signs.follow,
-            self._beat,
-        ]
+        if not await self._prepare():
+            return
+        jobs = [self.view.follow, self.producers.follow, self.signs.follow, self._beat]
         if self.settings.role == "writer":
             jobs += [self.leadership.run, self.steward.run]
-        async with asyncio.TaskGroup() as group:
-            for job in jobs:
-                group.create_task(job())
+        for job in jobs:
+            self._begin(job())
 
-    async def _prepare(self) -> None:
-        """Wait for the database and its tables, which the writer makes."""
+    async def _prepare(self) -> bool:
+        """Wait for the database and its tables, which the writer makes; tell whether they can be used."""
         said = ""
         while not self.is_prepared:
             try:
@@ -153,14 +173,15 @@ class Manager:
                 self.is_prepared = await self.database.call(self.store.is_migrated)
             except SchemaTooNew as error:
                 logger.critical("%s", error)
-                self._stop(EXIT_BEHIND)
-                return
+                self._stop(EXIT_SCHEMA)
+                return False
             except MetadataError as error:
                 if str(error) != said:
                     logger.warning("the database cannot be used yet: %s", error)
                 said = str(error)
             if not self.is_prepared:
                 await asyncio.sleep(_RETRY_S)
+        return True
 
     async def _beat(self) -> None:
         """Show the others that this manager lives."""
@@ -185,6 +206,7 @@ class Manager:
 
     def _on_behind(self, sentences: tuple[str, ...]) -> None:
         """Stop: to decide anything from an old database could delete what brokers hold."""
+        self.leadership.retire()
         logger.critical(
             "the database is behind the brokers, as if an old backup had been restored. Nothing was ordered, nothing "
             "deleted. Restore a newer one, or rebuild it from the brokers: flotilla admin rebuild-metadata. "
@@ -227,12 +249,12 @@ class Manager:
             return [f"the database was not reached yet: {self.view.trouble or 'it is being opened'}"]
         if not snapshot.writer.epoch:
             return ["there has been no writer yet"]
-        brokers = [broker for broker in snapshot.brokers if not broker.removed]
         needed = max(self.settings.brokers_min, 1)
-        if len(brokers) < needed:
-            return [f"{len(brokers)} of {needed} brokers have registered"]
+        if len(snapshot.brokers) < needed:
+            return [f"{len(snapshot.brokers)} of {needed} brokers have registered"]
+        brokers = [broker for broker in snapshot.brokers if not broker.removed]
         alive = await asyncio.gather(*(self._is_alive(broker) for broker in brokers))
-        majority = needed // 2 + 1
+        majority = min(needed, len(brokers)) // 2 + 1
         if sum(alive) < majority:
             return [f"{sum(alive)} of {len(brokers)} brokers answer; {majority} are needed"]
         return []
@@ -240,6 +262,6 @@ class Manager:
     async def _is_alive(self, broker: Broker) -> bool:
         try:
             response = await self.control.request(broker.url, "GET", "/healthz", timeout_s=_PROBE_S)
-        except (Disconnected, TimeoutError, OSError):
+        except (Disconnected, TimeoutError, OSError, ValueError):
             return False
         return response.status == 200  # noqa: PLR2004 - alive

@@ -54,6 +54,9 @@ def grow(topic: Topic, partitions: int, brokers: Sequence[Broker], topics: Itera
 def _able(replication: int, brokers: Sequence[Broker]) -> tuple[tuple[str, ...], int]:
     """Find the brokers that may hold more, and how many of them a partition gets."""
     registered = [broker for broker in brokers if broker.wanted and not broker.removed]
+    lived_in = {(broker.host, broker.port) for broker in registered if broker.active}
+    # A broker that lost its disk is back under a new id, at its old address: who it was does not come back there.
+    registered = [broker for broker in registered if broker.active or (broker.host, broker.port) not in lived_in]
     needed = min(replication, len(registered))
     if replication < 1:
         raise CannotPlace(f"a topic has at least 1 replica, not {replication}")

@@ -7,13 +7,14 @@ decide whether that is good enough.
 
 Not in replicas, and therefore not rebuilt: the order in which topics were made (they are numbered by name), who owns
 them, which ones were being made or deleted (all are ready), the last partitions of a topic if nobody reports them, and
-producers and consumers. The order of members, which says who should lead, is not stored either: whoever leads comes
+producers and consumers. Topics that are known to be deleted can be named: what brokers still hold of them is left out.
+The order of members, which says who should lead, is not stored either: whoever leads comes
 first, and the others follow by id.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from flotilla_manager.model import Broker, Partition, Replica, Topic, TopicState
 
@@ -44,9 +45,10 @@ class Rebuilt:
 Holders = Mapping[str, Replica]  # replicas of one partition, by the broker that holds them
 
 
-def rebuild(reports: Sequence[BrokerReport]) -> Rebuilt:
-    """Put together what brokers report."""
+def rebuild(reports: Sequence[BrokerReport], deleted: Collection[str] = frozenset()) -> Rebuilt:
+    """Put together what brokers report, but for topics whose ids are in `deleted`."""
     problems: list[str] = []
+    reports = [_without(report, deleted) for report in reports]
     by_broker = {report.broker.id: report for report in sorted(reports, key=lambda one: one.broker.id)}
     problems += _repeated(reports)
     cluster_id = _find_cluster(by_broker.values(), problems)
@@ -60,6 +62,10 @@ def rebuild(reports: Sequence[BrokerReport]) -> Rebuilt:
         brokers=tuple(report.broker for report in by_broker.values()),
         problems=tuple(problems),
     )
+
+
+def _without(report: BrokerReport, deleted: Collection[str]) -> BrokerReport:
+    return replace(report, replicas=tuple(one for one in report.replicas if one.topic_id not in deleted))
 
 
 def _repeated(reports: Sequence[BrokerReport]) -> list[str]:

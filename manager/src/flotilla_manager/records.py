@@ -1,19 +1,26 @@
 """Records that were fetched a moment ago, so that the next message of a consumer costs no way to a broker.
 
 What is committed never changes, so what is kept here is never wrong; it is dropped when there is too much of it.
+Brokers store batches unopened. One that turns out to hold nothing that can be read, although it is whole, will never
+be readable for anybody: it is passed over, so that it does not keep what lies behind it from everybody.
 """
 
+import logging
 from collections import OrderedDict
 from typing import NamedTuple
 
-from flotilla.records import BatchInvalid, decode, split
+from flotilla.records import BatchHeader, BatchInvalid, check, decode, split
 from flotilla.serving.errors import Refusal
 from flotilla_manager.model import Topic
 from flotilla_manager.routing.gateway import Gateway
 
+logger = logging.getLogger(__name__)
+
 _FETCH_BYTES = 128 << 10
+_OPEN_BYTES_MAX = 1 << 20  # of what was fetched, no more is opened than this and one batch: it may be compressed well
 _BYTES_MAX = 64 << 20
 _CHUNKS_MAX = 4  # per partition: for consumers that are at different places
+_FETCHES_MAX = 100  # for one record
 
 
 class Found(NamedTuple):
@@ -24,16 +31,26 @@ class Found(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Records of one partition, one behind the other."""
+    """Records of one partition, one behind the other; None stands for one that nobody can read."""
 
     base: int
-    values: list[bytes]
+    values: list[bytes | None]
     size: int
 
+    @property
+    def end(self) -> int:
+        """The offset behind the last record."""
+        return self.base + len(self.values)
+
     def at(self, offset: int) -> Found | None:
-        """Find a record, if it is here."""
-        place = offset - self.base
-        return Found(offset, self.values[place]) if 0 <= place < len(self.values) else None
+        """Find the record, or the next one that can be read, if it is here."""
+        if offset < self.base:
+            return None
+        for place in range(offset - self.base, len(self.values)):
+            value = self.values[place]
+            if value is not None:
+                return Found(self.base + place, value)
+        return None
 
 
 class Records:
@@ -41,34 +58,47 @@ class Records:
 
     def __init__(self, gateway: Gateway, seconds: float) -> None:
         self._gateway = gateway
-        self._seconds = seconds
+        self.seconds = seconds  # how long a partition's leader is tried to be reached
         self._chunks: OrderedDict[tuple[str, int], list[Chunk]] = OrderedDict()
         self.size = 0
 
-    async def at(self, topic: Topic, index: int, offset: int) -> Found | None:
+    async def at(self, topic: Topic, index: int, offset: int, seconds: float | None = None) -> Found | None:
         """Find the first record from `offset` on; None if there is none yet. Raises Refusal."""
-        kept = self._chunks.get((topic.id, index), ())
-        for chunk in kept:
-            found = chunk.at(offset)
+        found = self._kept(topic.id, index, offset)
+        if found is not None:
+            return found
+        for _ in range(_FETCHES_MAX):
+            try:
+                chunk = await self._fetch(topic, index, offset, self.seconds if seconds is None else seconds)
+            except Refusal as refusal:
+                first = refusal.details.get("first_offset")
+                if refusal.code != "offset_out_of_range" or not isinstance(first, int) or first <= offset:
+                    raise
+                offset = first  # retention has removed what was there
+                continue
+            if chunk.end <= offset:
+                return None
+            self._keep((topic.id, index), chunk)
+            found = chunk.at(max(offset, chunk.base))
             if found is not None:
                 return found
-        chunk = await self._fetch(topic, index, offset)
-        if not chunk.values:
-            return None
-        self._keep((topic.id, index), chunk)
-        return chunk.at(max(offset, chunk.base))
+            offset = chunk.end
+        raise Refusal("unavailable", f"no record that can be read was found up to offset {offset}; try again")
 
-    async def _fetch(self, topic: Topic, index: int, offset: int) -> Chunk:
-        try:
-            response = await self._gateway.fetch(
-                topic, index, f"offset={offset}&max_bytes={_FETCH_BYTES}", seconds=self._seconds
-            )
-        except Refusal as refusal:
-            first = refusal.details.get("first_offset")
-            if refusal.code != "offset_out_of_range" or not isinstance(first, int) or first <= offset:
-                raise
-            return await self._fetch(topic, index, first)  # retention has removed what was there
-        return open_chunk(response.body)
+    def _kept(self, topic_id: str, index: int, offset: int) -> Found | None:
+        chunks = self._chunks.get((topic_id, index), [])
+        for at, chunk in enumerate(chunks):
+            found = chunk.at(offset)
+            if found is not None:
+                if at:  # what is used last is dropped last
+                    chunks.insert(0, chunks.pop(at))
+                return found
+        return None
+
+    async def _fetch(self, topic: Topic, index: int, offset: int, seconds: float) -> Chunk:
+        query = f"offset={offset}&max_bytes={_FETCH_BYTES}"
+        response = await self._gateway.fetch(topic, index, query, seconds=seconds)
+        return open_chunk(response.body, offset)
 
     def _keep(self, key: tuple[str, int], chunk: Chunk) -> None:
         chunks = self._chunks.setdefault(key, [])
@@ -82,15 +112,32 @@ class Records:
             self.size -= sum(old.size for old in dropped)
 
 
-def open_chunk(body: bytes) -> Chunk:
-    """Open the batches that a fetch brought: they follow each other without a gap."""
-    values: list[bytes] = []
-    base = None
+def open_chunk(body: bytes, offset: int) -> Chunk:
+    """Open the batches that a fetch brought, from the one with `offset` on: they must follow each other."""
+    values: list[bytes | None] = []
+    base = size = 0
     try:
         for part in split(body):
-            batch = decode(part)
-            base = batch.header.base_offset if base is None else base
-            values += batch.values
+            header = BatchHeader.from_bytes(part)
+            if header.base_offset + header.count <= offset:
+                continue
+            if not values:
+                base = header.base_offset
+            elif header.base_offset != base + len(values) or size > _OPEN_BYTES_MAX:
+                break
+            found = open_batch(part)
+            values += found
+            size += header.body_bytes + 100 * len(found)
     except BatchInvalid as error:
         raise Refusal("unavailable", f"a broker sent records that cannot be read: {error}") from error
-    return Chunk(base or 0, values, sum(map(len, values)) + 100 * len(values))
+    return Chunk(base, values, size)
+
+
+def open_batch(part: memoryview) -> list[bytes] | list[None]:
+    """Open a batch. Raises BatchInvalid if it was damaged on its way; what its producer made unreadable is nothing."""
+    try:
+        return decode(part).values
+    except BatchInvalid as error:
+        header = check(part)
+        logger.warning("%d records from offset %d on cannot be read: %s", header.count, header.base_offset, error)
+        return [None] * header.count

@@ -44,6 +44,9 @@ class Settings:
     host: str = setting("127.0.0.1", "where clients are served")
     port: int = setting(8080, "where clients are served; 0 takes any free port", int, {"PORT": int})
     reuse_port: bool = setting(False, "true: several managers on this machine share the port", parse_flag)
+    own_port: int | None = setting(
+        None, "a port of 127.0.0.1 for this manager alone, beside one that it shares with others", int
+    )
     url: str | None = setting(
         None, "where others reach this manager; by default its host and port", parse_url, {"CURRENT_ADDRESS": parse_url}
     )
@@ -68,6 +71,7 @@ class Settings:
     def __post_init__(self) -> None:
         require(self.role in ROLES, "role", "writer or reader")
         require_port(self.port, "port")
+        require_port(self.own_port or 0, "own_port")
         require(self.brokers_min >= 0, "brokers_min", "at least 0")
         require(
             1 <= self.message_bytes_max <= BATCH_BYTES_MAX // 2,
@@ -104,6 +108,6 @@ def load_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         return settings
     try:
         return replace(settings, database=settings.database_file.read_text().strip())
-    except OSError as error:
-        text = f"database_file {settings.database_file} cannot be read: {error.strerror}"
+    except (OSError, UnicodeDecodeError) as error:
+        text = f"database_file {settings.database_file} cannot be read: {error}"
         raise SettingsInvalid(text) from error

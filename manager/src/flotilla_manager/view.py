@@ -108,5 +108,6 @@ class View:
                 logger.debug("the snapshot could not be refreshed", exc_info=True)
             await asyncio.sleep(_PAUSE_S)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), POLL_S)
+                async with asyncio.timeout(POLL_S):  # `wait_for` may lose a cancellation that comes with the event
+                    await self._wanted.wait()
             self._wanted.clear()

@@ -25,6 +25,7 @@ _ID = "^[0-9a-f]{32}$"
 _COUNT_MAX = (1 << 32) - 1
 _NUMBER_MAX = (1 << 63) - 1
 WriterEpoch = Annotated[int, Query(ge=0, le=_NUMBER_MAX)]
+ClusterId = Annotated[str | None, Query(pattern=_ID)]
 TopicId = Annotated[str, Path(pattern=_ID, description="The id of the topic, as hexadecimal digits")]
 Count = Annotated[int, Path(ge=0, le=_COUNT_MAX)]
 BrokerId = Annotated[str, Field(pattern=_ID)]
@@ -36,6 +37,7 @@ class _Order(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     writer_epoch: Annotated[int, Field(ge=0, le=_NUMBER_MAX, description="Orders of a lower one are refused")]
+    cluster_id: Annotated[BrokerId | None, Field(description="Orders of another cluster are refused")] = None
 
 
 class OpenOrder(_Order):
@@ -62,7 +64,6 @@ class BrokersOrder(_Order):
     """Know where the brokers are reached."""
 
     brokers: Annotated[dict[BrokerId, Address], Field(max_length=PEERS_MAX)]
-    cluster_id: Annotated[BrokerId | None, Field(description="Remembered; orders with another one are refused")] = None
 
 
 class SealOrder(_Order):
@@ -136,9 +137,8 @@ def _add_replicas(app: FastAPI, broker: Broker) -> None:
 def _add_orders(app: FastAPI, broker: Broker) -> None:
     @app.put("/v1/brokers", tags=["orders"])
     async def set_brokers(order: BrokersOrder) -> dict[str, Any]:
-        """Know where the brokers are reached. It is remembered over a restart."""
-        await _check_cluster(broker, order.cluster_id)  # before its epoch counts: a stranger's must not
-        await _heed(broker, order.writer_epoch)
+        """Know where the brokers are reached, and which cluster this is. It is remembered over a restart."""
+        await _heed(broker, order.writer_epoch, order.cluster_id)
         if order.cluster_id is not None:
             await _check_cluster(broker, order.cluster_id)  # another order may have come meanwhile
             broker.identity.join_cluster(order.cluster_id)
@@ -159,7 +159,7 @@ def _add_orders(app: FastAPI, broker: Broker) -> None:
             retention_bytes=order.retention_bytes,
         )
         _check_members(broker, meta)
-        await _heed(broker, order.writer_epoch)
+        await _heed(broker, order.writer_epoch, order.cluster_id)
         try:
             opened = broker.open_replica(meta)
         except ReplicaBroken as error:
@@ -171,10 +171,10 @@ def _add_orders(app: FastAPI, broker: Broker) -> None:
 
     @app.delete("/v1/replicas/{topic_id}/{partition}/{epoch}", tags=["orders"])
     async def close_replica(
-        topic_id: TopicId, partition: Count, epoch: Count, writer_epoch: WriterEpoch
+        topic_id: TopicId, partition: Count, epoch: Count, writer_epoch: WriterEpoch, cluster_id: ClusterId = None
     ) -> dict[str, Any]:
         """Remove a replica and its records."""
-        await _heed(broker, writer_epoch)
+        await _heed(broker, writer_epoch, cluster_id)
         key = GroupKey(bytes.fromhex(topic_id), partition, epoch)
         if not broker.drop_replica(key):
             raise Refusal("not_found", f"there is no replica {key} on this broker")
@@ -186,7 +186,7 @@ def _add_leader_orders(app: FastAPI, broker: Broker, lookup: Lookup) -> None:
     @app.post("/v1/replicas/{topic_id}/{partition}/{epoch}/seal", tags=["orders"])
     async def seal_replica(topic_id: TopicId, partition: Count, epoch: Count, order: SealOrder) -> dict[str, Any]:
         """End an epoch; ask again until `sealed` is committed."""
-        await _heed(broker, order.writer_epoch)
+        await _heed(broker, order.writer_epoch, order.cluster_id)
         found = _find(broker, topic_id, partition, epoch)
         if not found.is_sealed:
             _lead(lookup, found, lambda: found.instruct(Seal()))
@@ -198,7 +198,7 @@ def _add_leader_orders(app: FastAPI, broker: Broker, lookup: Lookup) -> None:
     @app.post("/v1/replicas/{topic_id}/{partition}/{epoch}/stand", tags=["orders"])
     async def stand(topic_id: TopicId, partition: Count, epoch: Count, order: StandOrder) -> dict[str, Any]:
         """Ask for an election at once, if there is no leader: a new partition need not wait for one."""
-        await _heed(broker, order.writer_epoch)
+        await _heed(broker, order.writer_epoch, order.cluster_id)
         found = _find(broker, topic_id, partition, epoch)
         broker.stand(found)
         return describe(found)
@@ -206,7 +206,7 @@ def _add_leader_orders(app: FastAPI, broker: Broker, lookup: Lookup) -> None:
     @app.post("/v1/replicas/{topic_id}/{partition}/{epoch}/hand-over", tags=["orders"])
     async def hand_over(topic_id: TopicId, partition: Count, epoch: Count, order: HandOverOrder) -> dict[str, Any]:
         """Make another member leader."""
-        await _heed(broker, order.writer_epoch)
+        await _heed(broker, order.writer_epoch, order.cluster_id)
         found = _find(broker, topic_id, partition, epoch)
         if order.target is not None and order.target not in found.raft.peers:
             raise Refusal("bad_request", f"{order.target} is not another member of {found.meta.key}")
@@ -225,8 +225,9 @@ def _lead(lookup: Lookup, partition: Partition, act: Callable[[], object]) -> No
         raise Refusal("not_leader", str(error), leader=lookup.address(partition.raft.member.me)) from error
 
 
-async def _heed(broker: Broker, writer_epoch: int) -> None:
-    """Check an order's epoch; what is answered afterwards, even a refusal, is answered by one who remembers it."""
+async def _heed(broker: Broker, writer_epoch: int, cluster_id: str | None) -> None:
+    """Check an order's cluster and epoch; what is answered afterwards is answered by one who remembers it."""
+    await _check_cluster(broker, cluster_id)  # before its epoch counts: a stranger's must not
     before = broker.identity.writer_epoch
     try:
         broker.identity.heed(writer_epoch)

@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
                 )
         except TimeoutError:
             raise TimedOut(f"{url} could not be connected to within {timeout_s} s", sent=False) from None
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a name that cannot be one is told as a ValueError
             raise Disconnected(f"{url} cannot be connected to: {error}", sent=False) from error
         return connection
 

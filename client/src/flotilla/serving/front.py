@@ -6,7 +6,7 @@ mistakes of ours, which are logged and answered with `internal`.
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from flotilla.serving import request_ids
 from flotilla.serving.asgi import (
@@ -24,6 +24,7 @@ from flotilla.serving.errors import Refusal, mistake
 
 logger = logging.getLogger(__name__)
 
+Refuse = Callable[[Send, str, Refusal], Awaitable[None]]
 ALWAYS = frozenset({"/healthz", "/readyz", "/metrics"})  # a server with many clients is not an ill one
 
 
@@ -31,7 +32,8 @@ class Front:
     """Requests for a path in `fast` go straight to its endpoint, everything else to `rest`.
 
     `body_bytes_max` limits bodies for `rest`; fast endpoints have limits of their own. `count_connections` is set
-    by whoever runs the server; paths in `always` are answered however many connections there are.
+    by whoever runs the server; paths in `always` are answered however many connections there are. `refuse` writes
+    refusals of the front itself, for servers that have another shape for some paths.
     """
 
     def __init__(
@@ -42,12 +44,14 @@ class Front:
         connections_max: int,
         body_bytes_max: int,
         always: Collection[str] = ALWAYS,
+        refuse: Refuse = lambda send, _, refusal: refuse(send, refusal),
     ) -> None:
         self._fast = dict(fast)
         self._rest = rest
         self._connections_max = connections_max
         self._body_bytes_max = body_bytes_max
         self._always = always
+        self._refuse = refuse
         self.count_connections: Callable[[], int] = lambda: 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,7 +68,7 @@ class Front:
         try:
             await self._answer(endpoint, scope, receive, send)
         except Refusal as refusal:
-            await refuse(_named(send, request_id), refusal)
+            await self._refuse(_named(send, request_id), scope["path"], refusal)
         except Gone:
             logger.debug("a client left before its request was read")
         except Exception:

@@ -22,6 +22,11 @@ def current() -> str | None:
     return _current.get()
 
 
+def use(request_id: str | None) -> None:
+    """Work for a request from now on, or for none: for tasks that work for one request after the other."""
+    _current.set(request_id)
+
+
 def given(scope: Scope) -> str | None:
     """Return the id that the client sent, if it sent one that can be used, and make it the current one."""
     value = header(scope, HEADER)

@@ -29,8 +29,9 @@ EXIT_REASONS = {
     3: "its log or its data folder cannot be used",
     4: "its port is taken",
     5: "the database is behind the brokers",
+    6: "the database was made by a newer version",
 }
-_HOPELESS = {2, 5}  # nothing changes by trying again soon
+_HOPELESS = {2, 5, 6}  # nothing changes by trying again soon
 _BY_SOMEBODY = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 

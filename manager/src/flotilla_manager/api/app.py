@@ -3,15 +3,16 @@
 from fastapi import FastAPI
 
 from flotilla import __version__
-from flotilla.serving.asgi import Receive, Scope, Send, read_body, respond
+from flotilla.serving.asgi import Receive, Scope, Send, read_body, refuse, respond
 from flotilla.serving.docs import add_docs
+from flotilla.serving.errors import Refusal
 from flotilla.serving.front import Front
 from flotilla.serving.handlers import add_handlers
 from flotilla_manager.api.calls import make_calls
 from flotilla_manager.api.control import add_health, add_metadata_errors, is_for_writer, make_control
 from flotilla_manager.api.data import AppendEndpoint, FetchEndpoint
 from flotilla_manager.api.docs import describe_calls
-from flotilla_manager.api.endpoint import PeopleEndpoint
+from flotilla_manager.api.endpoint import PeopleEndpoint, failure
 from flotilla_manager.api.forward import Forward
 from flotilla_manager.api.metrics import Metrics
 from flotilla_manager.api.people import People
@@ -44,7 +45,17 @@ def make_app(manager: Manager) -> Front:
         _Rest(manager, app, people, forward),
         connections_max=manager.settings.connections_max,
         body_bytes_max=_CONTROL_BYTES_MAX,
+        refuse=_refuse,
     )
+
+
+async def _refuse(send: Send, path: str, refusal: Refusal) -> None:
+    """Write a refusal in the shape that a path has: that for programs, or that for people."""
+    if path.startswith("/v1/"):
+        await refuse(send, refusal)
+    else:
+        status, headers, body = failure(refusal)
+        await respond(send, status, headers, [body])
 
 
 class _Rest:

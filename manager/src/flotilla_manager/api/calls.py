@@ -8,13 +8,12 @@ from flotilla_manager.api import shapes
 from flotilla_manager.api.people import (
     BAD_PARTITION_TO_CONSUME,
     BAD_PARTITION_TO_PRODUCE,
-    NO_CONSUMER,
     NO_LOGS,
-    NO_PRODUCER,
     NO_TOPIC,
     Answer,
     People,
 )
+from flotilla_manager.clients import NO_CONSUMER, NO_PRODUCER
 from flotilla_manager.writer.topics import EXISTS
 
 

@@ -17,7 +17,10 @@ from flotilla_manager.writer.reports import Beat
 from flotilla_manager.writer.topics import TopicSpec
 
 _NUMBER_MAX = (1 << 63) - 1
-_OWNER = Field(max_length=500, description="The resource that owns it, which alone may change or delete it")
+_TEXT = r"^[^\x00-\x1f\x7f]*$"  # no database has to store what cannot be seen
+_OWNER = Field(
+    max_length=500, pattern=_TEXT, description="The resource that owns it, which alone may change or delete it"
+)
 TopicName = Annotated[str, Path(pattern=f"^{TOPIC_NAME_RULE}$")]
 BrokerId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 _decoder = msgspec.json.Decoder(Beat)
@@ -40,7 +43,7 @@ class BrokerBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    rack: Annotated[str, Field(max_length=253)] | None = None
+    rack: Annotated[str, Field(max_length=253, pattern=_TEXT)] | None = None
     wanted: bool = True
     cordoned: bool = False
 
@@ -77,7 +80,7 @@ def make_control(manager: Manager) -> APIRouter:
     @router.delete("/brokers/{broker_id}")
     async def delete_broker(broker_id: BrokerId) -> dict[str, str]:
         """Do without a broker that holds nothing."""
-        await manager.writer.remove_broker(broker_id)
+        await manager.writer.delete_broker(broker_id)
         return {"status": "ok"}
 
     @router.post("/heartbeat")

@@ -1,6 +1,8 @@
 """Batches in and out through a manager, for programs that cannot reach brokers: passed on to the leader unopened."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -8,6 +10,7 @@ import msgspec
 from flotilla.records import NO_PRODUCER, BatchHeader, BatchInvalid
 from flotilla.serving.asgi import (
     JSON,
+    Gone,
     Receive,
     Scope,
     Send,
@@ -24,6 +27,8 @@ from flotilla_manager.api.endpoint import away
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.model import Topic
+
+T = TypeVar("T")
 
 _BATCH_HEADERS = (b"content-type", b"cache-control", b"flotilla-first-offset", b"flotilla-next-offset")
 _PARTITION_MAX = (1 << 32) - 1
@@ -60,20 +65,45 @@ class FetchEndpoint:
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
+        self.in_flight = InFlight(manager.settings.in_flight_bytes_max)  # answers on their way to slow readers
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["method"] != "GET":
             raise Refusal("method_not_allowed", "fetch takes GET")
+        settings = self._manager.settings
         query = parse_query(scope["query_string"])
-        wait_ms = min(number(query, "wait_ms", 0), self._manager.settings.wait_ms_max)
+        wait_ms = min(number(query, "wait_ms", 0), settings.wait_ms_max)
         topic, index = await find_partition(self._manager, query)
         rest = {name: value for name, value in query.items() if name not in {"topic", "partition"}}
-        response = await self._manager.gateway.fetch(
-            topic, index, urlencode(rest), seconds=self._manager.settings.request_s_max, wait_s=wait_ms / 1000
+        if wait_ms:
+            rest["wait_ms"] = str(wait_ms)  # a broker may have more patience than we
+        fetching = self._manager.gateway.fetch(
+            topic, index, urlencode(rest), seconds=settings.request_s_max, wait_s=wait_ms / 1000
         )
+        response = await (while_there(fetching, receive) if wait_ms else fetching)
         headers = [(name, response.headers[name]) for name in _BATCH_HEADERS if name in response.headers]
-        await respond(send, 200, headers, [response.body])
+        with self.in_flight.hold(len(response.body)):
+            await respond(send, 200, headers, [response.body, b""])  # the end is sent when the client has read enough
+
+
+async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+    """Do what a client waits for, unless it hangs up: nobody should wait on its behalf then. Raises Gone."""
+    loop = asyncio.get_running_loop()
+    working, leaving = loop.create_task(work), loop.create_task(_leave(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Gone
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+
+
+async def _leave(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
 
 
 def is_repeatable(batch: bytes) -> bool:

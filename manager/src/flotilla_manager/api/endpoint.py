@@ -7,12 +7,12 @@ import logging
 import time
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 
-from flotilla.serving.asgi import JSON, Headers, Receive, Scope, Send, content_length, read_body, respond
-from flotilla.serving.errors import Refusal
+from flotilla.serving import request_ids
+from flotilla.serving.asgi import JSON, Gone, Headers, Receive, Scope, Send, content_length, read_body, respond
+from flotilla.serving.errors import Refusal, mistake
 from flotilla_manager.api.calls import Call
 from flotilla_manager.api.forward import Forward
 from flotilla_manager.api.metrics import Metrics
@@ -67,6 +67,14 @@ class PeopleEndpoint:
                 return 200, _ANSWER, success(await self._call(call, reader, scope, body, filled))
         except Refusal as refusal:
             return failure(refusal)
+        except Gone:
+            raise
+        except Exception:
+            status, headers, answer = failure(mistake())
+            if request_ids.current() is None:  # the front has named the request otherwise
+                headers.append((request_ids.HEADER, request_ids.made().encode()))
+            logger.exception("%s %s failed", scope["method"], path[:200])
+            return status, headers, answer
 
     async def _call(
         self, call: Call, reader: Reader, scope: Scope, body: bytes, filled: dict[str, str]
@@ -90,13 +98,14 @@ class PeopleEndpoint:
 
 
 def template(path: str) -> tuple[str, dict[str, str]]:
-    """Tell which row of the table a path belongs to, and what it fills in."""
+    """Tell which row of the table a path belongs to, and what it fills in. The server has decoded it already."""
     if not path.startswith(_TOPICS):
         return path, {}
     name = path.removeprefix(_TOPICS)
+    row = _TOPICS + "{name}"
     if name.endswith(_PARTITIONS):
-        return "/topics/{name}/partitions", {"name": unquote(name.removesuffix(_PARTITIONS))}
-    return "/topics/{name}", {"name": unquote(name)}
+        name, row = name.removesuffix(_PARTITIONS), row + _PARTITIONS
+    return (row, {"name": name}) if name and "/" not in name else (path, {})
 
 
 def check_length(scope: Scope, bytes_max: int) -> None:
@@ -108,7 +117,8 @@ def check_length(scope: Scope, bytes_max: int) -> None:
 def away(error: MetadataError) -> Refusal:
     """Tell a client that the database cannot be asked."""
     if isinstance(error, OutcomeUnknown):
-        return Refusal("unavailable", "The database went away; what was asked for may have been done or not.")
+        text = "The database went away; what was asked for may have been done or not."
+        return Refusal("unavailable", text, in_doubt=True)
     if isinstance(error, DatabaseAway):
         return Refusal("unavailable", "The database does not answer; try again.")
     logger.error("the database refused: %s", error)
@@ -123,7 +133,7 @@ def failure(refusal: Refusal) -> tuple[int, Headers, bytes]:
         status, message = 400, NO_TOPIC
     elif refusal.code == "not_leader":
         status = 503
-    elif refusal.code == "unknown_outcome":
+    elif refusal.code in {"unknown_outcome", "internal"} or "in_doubt" in refusal.details:
         word = "unknown"
     elif refusal.code == "not_found" and message == NO_TOPIC:
         status = 400

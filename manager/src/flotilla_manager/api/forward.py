@@ -10,8 +10,11 @@ from flotilla.serving.errors import Refusal
 from flotilla_manager.manager import Manager
 
 FORWARDED = b"flotilla-forwarded"
+NO_WRITER = b"flotilla-no-writer"  # nothing was done: that one is not the writer yet, or any more
+_METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}  # what can be passed on
 _TAKEN = (b"content-type", b"authorization")
 _RETURNED = (b"content-type", b"retry-after", b"cache-control")
+_NO_WRITER_BODY = b'{"status":"failure","message":"There is no writer at the moment; try again."}'
 _PATIENCE_S = 5.0  # a writer that is being started again is back within this
 _ANSWER_S = 60.0
 _PAUSE_S = 0.1
@@ -25,8 +28,14 @@ class Forward:
 
     async def __call__(self, scope: Scope, body: bytes) -> tuple[int, Headers, bytes]:
         """Pass a request on. Raises Refusal if there is no writer."""
+        if scope["method"] not in _METHODS:
+            raise Refusal("method_not_allowed", f"{scope['method'][:20]} is not taken here")
         if header(scope, FORWARDED) is not None:
-            raise Refusal("unavailable", "There is no writer at the moment; try again.")
+            return (
+                503,
+                [JSON, (b"retry-after", b"1"), (NO_WRITER, b"1")],
+                _NO_WRITER_BODY,
+            )  # who passed it on tries again
         response = await self._ask(scope, body)
         self._manager.view.refresh_soon()
         headers = [(name, response.headers[name]) for name in _RETURNED if name in response.headers] or [JSON]
@@ -40,13 +49,15 @@ class Forward:
             url = self._url()
             try:
                 if url is not None:
-                    return await self._manager.control.request(
+                    response = await self._manager.control.request(
                         url, scope["method"], _target(scope), body, _headers(scope), timeout_s=_ANSWER_S
                     )
+                    if NO_WRITER not in response.headers:
+                        return response
             except Disconnected as error:
                 if error.sent:
                     text = "The writer went away; what was asked for may have been done or not."
-                    raise Refusal("unavailable", text) from error
+                    raise Refusal("unavailable", text, in_doubt=True) from error
             if loop.time() > deadline:
                 raise Refusal("unavailable", "The writer does not answer; try again.")
             self._manager.view.refresh_soon()

@@ -21,14 +21,19 @@ class Metrics:
         self._requests = Counter(
             "flotilla_requests", "Requests that were answered", ["call", "status"], registry=self._registry
         )
+        self._known: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # to look labels up costs more than to count
         self._seconds = Histogram(
             "flotilla_request_seconds", "How long they took", ["call"], buckets=_BUCKETS_S, registry=self._registry
         )
 
     def answered(self, call: str, status: int, seconds: float) -> None:
         """Count an answer."""
-        self._requests.labels(call, status).inc()
-        self._seconds.labels(call).observe(seconds)
+        found = self._known.get((call, status))
+        if found is None:
+            found = self._requests.labels(call, status), self._seconds.labels(call)
+            self._known[call, status] = found
+        found[0].inc()
+        found[1].observe(seconds)
 
     def to_bytes(self) -> bytes:
         """Write everything down, in the format that Prometheus reads."""

@@ -40,7 +40,7 @@ class Reader:
         if body and not query and not path:
             try:
                 return self._decoder.decode(body)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 pass  # other names, other types: looked at more closely below
         given = self._rename({**_parse_query(query), **_parse_body(body), **path})
         try:
@@ -66,13 +66,14 @@ class Reader:
     def _explain(self, text: str) -> str:
         unknown, missing = _UNKNOWN.search(text), _MISSING.search(text)
         if unknown is not None:
-            return f"'{unknown['name'][:60]}' is not a parameter of this call; there are: {', '.join(self._fields)}."
+            known = f"there are: {', '.join(self._fields)}" if self._fields else "it takes none"
+            return f"'{unknown['name'][:60]}' is not a parameter of this call; {known}."
         if missing is not None:
             return f"'{missing['name']}' is missing."
         place = _PLACE.match(text)
         if place is None or place["name"] is None:
             return f"The parameters cannot be read: {text}."
-        if "matching regex" in place["what"]:
+        if "matching regex" in place["what"] and place["name"] in {"name", "topic"}:
             return f"'{place['name']}' is invalid: it must match {TOPIC_NAME_RULE}."
         return f"'{place['name']}' is invalid: {place['what'].replace('`', '')}."
 
@@ -95,7 +96,7 @@ def _parse_body(body: bytes) -> dict[str, Any]:
         return {}
     try:
         found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal("bad_request", f"The body is not JSON: {error}.") from error
     if not isinstance(found, dict):
         raise Refusal("bad_request", "The body must be a JSON object with the parameters.")

@@ -3,7 +3,8 @@
 import asyncio
 import base64
 import binascii
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -11,17 +12,17 @@ from flotilla import __version__
 from flotilla.records import encode
 from flotilla.serving.errors import Refusal
 from flotilla_manager.api import shapes
+from flotilla_manager.clients import NO_CONSUMER, NO_PRODUCER, NotRegistered
 from flotilla_manager.manager import Manager
 from flotilla_manager.model import Topic
 
 NO_TOPIC = "Topic does not exist."
-NO_PRODUCER = "Producer not registered with topic."
-NO_CONSUMER = "Consumer not registered with topic."
 NO_LOGS = "No logs available to consume."
 BAD_PARTITION_TO_PRODUCE = "Invalid Partition Number."
 BAD_PARTITION_TO_CONSUME = "Invalid partition number."
 
 Answer = dict[str, Any]
+T = TypeVar("T")
 
 
 class People:
@@ -30,11 +31,27 @@ class People:
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
 
-    async def _topic(self, name: str) -> Topic:
-        topic = await self._manager.view.find_topic(name)
+    async def _with_topic(
+        self, name: str, index: int | None, bad_partition: str, act: Callable[[Topic], Awaitable[T]]
+    ) -> T:
+        """Act on a topic: it exists, then the partition index is valid, and then `act` looks for the client.
+
+        What is known here may be a second old: before anybody is refused, the database is asked for a newer topic,
+        for partitions that were added, for another topic of the same name.
+        """
+        topic = self._manager.view.topic(name)
+        if topic is not None and is_partition(topic, index):
+            try:
+                return await act(topic)
+            except NotRegistered:
+                pass  # with this one
+        await self._manager.view.refresh()
+        topic = self._manager.view.topic(name)
         if topic is None:
             raise Refusal("bad_request", NO_TOPIC)
-        return topic
+        if not is_partition(topic, index):
+            raise Refusal("bad_request", bad_partition)
+        return await act(topic)
 
     # -- topics -------------------------------------------------------------------------------------------
 
@@ -57,7 +74,9 @@ class People:
     async def list_partitions(self, params: shapes.NamedTopic) -> Answer:
         """Tell where a topic's partitions are, and what is in them."""
         await self._manager.view.refresh()
-        topic = await self._topic(params.name)
+        topic = self._manager.view.topic(params.name)
+        if topic is None:
+            raise Refusal("bad_request", NO_TOPIC)
         found = await asyncio.gather(*(self._describe(topic, index) for index in range(len(topic.partitions))))
         return {"topic": topic.name, "topic_id": topic.id, "partitions": found}
 
@@ -90,24 +109,28 @@ class People:
 
     async def produce(self, params: shapes.Produce) -> Answer:
         """Append one message."""
-        manager = self._manager
-        value = read_message(params, manager.settings.message_bytes_max)
-        topic = await self._topic(params.topic)
-        index = params.partition_index
-        if index is not None and not 0 <= index < len(topic.partitions):
-            raise Refusal("bad_request", BAD_PARTITION_TO_PRODUCE)
-        if not await manager.producers.is_registered(params.producer_id, topic.id):
-            raise Refusal("bad_request", NO_PRODUCER)
-        manager.signs.producer(params.producer_id)
-        if params.sequence is not None:
-            index, offset = await self._produce_in_sequence(topic, params, value)
-        else:
-            if index is None:
-                index = manager.producers.next_turn(params.producer_id, len(topic.partitions))
-            offset = await manager.lanes.append(topic, index, value)
+        value = read_message(params, self._manager.settings.message_bytes_max)
+        index, offset = await self._with_topic(
+            params.topic,
+            params.partition_index,
+            BAD_PARTITION_TO_PRODUCE,
+            lambda topic: self._append(topic, params, value),
+        )
         return {"partition_index": index, "offset": offset}
 
-    async def _produce_in_sequence(self, topic: Topic, params: shapes.Produce, value: bytes) -> tuple[int, int]:
+    async def _append(self, topic: Topic, params: shapes.Produce, value: bytes) -> tuple[int, int]:
+        manager = self._manager
+        if not await manager.producers.is_registered(params.producer_id, topic.id):
+            raise NotRegistered(NO_PRODUCER)
+        manager.signs.producer(params.producer_id)
+        if params.sequence is not None:
+            return await self._append_in_sequence(topic, params, value)
+        index = params.partition_index
+        if index is None:
+            index = manager.producers.next_turn(params.producer_id, len(topic.partitions))
+        return index, await manager.lanes.append(topic, index, value)
+
+    async def _append_in_sequence(self, topic: Topic, params: shapes.Produce, value: bytes) -> tuple[int, int]:
         """Append a message that may be sent again: it is stored once."""
         index, sequence = params.partition_index, params.sequence
         if index is None or sequence is None:
@@ -139,6 +162,7 @@ class People:
         found = await manager.database.call(
             manager.database.store.list_producers, params.after, params.limit, manager.settings.client_silence_s
         )
+        await manager.view.refresh()
         names = manager.snapshot.topics_by_id
         producers = [
             {"producer_id": one.id, "topic": names[one.topic_id].name, "status": _status(one.active)}
@@ -158,28 +182,29 @@ class People:
 
     async def consume(self, params: shapes.Consume) -> Answer:
         """Hand out the next message."""
-        topic = await self._checked(params)
-        found = await self._manager.consuming.consume(topic, params.consumer_id, params.partition_index)
+        found = await self._with_topic(
+            params.topic,
+            params.partition_index,
+            BAD_PARTITION_TO_CONSUME,
+            lambda topic: self._manager.consuming.consume(topic, params.consumer_id, params.partition_index),
+        )
         if found is None:
+            self._manager.signs.consumer(params.consumer_id)  # a step, if there is one, is a sign of life itself
             raise Refusal("bad_request", NO_LOGS)
-        self._manager.signs.consumer(params.consumer_id)
         return {**write_message(found.value), "partition_index": found.partition, "offset": found.offset}
 
     async def size(self, params: shapes.Consume) -> Answer:
         """Count what is left for a consumer."""
-        topic = await self._checked(params)
-        left = await self._manager.consuming.left(
-            topic, params.consumer_id, params.partition_index, self._manager.settings.request_s_max
+        seconds = self._manager.settings.request_s_max
+        left = await self._with_topic(
+            params.topic,
+            params.partition_index,
+            BAD_PARTITION_TO_CONSUME,
+            lambda topic: self._manager.consuming.left(topic, params.consumer_id, params.partition_index, seconds),
         )
+        self._manager.signs.consumer(params.consumer_id)
         sizes = [{"partition_number": index, "size": size} for index, size in left.items()]
         return {"sizes": sizes, "size": sum(left.values())}
-
-    async def _checked(self, params: shapes.Consume) -> Topic:
-        topic = await self._topic(params.topic)
-        index = params.partition_index
-        if index is not None and not 0 <= index < len(topic.partitions):
-            raise Refusal("bad_request", BAD_PARTITION_TO_CONSUME)
-        return topic
 
     async def consumer_heartbeat(self, params: shapes.ConsumerBeat) -> Answer:
         """Show that a consumer lives."""
@@ -195,6 +220,7 @@ class People:
         found = await manager.database.call(
             manager.database.store.list_consumers, params.after, params.limit, manager.settings.client_silence_s
         )
+        await manager.view.refresh()
         names = manager.snapshot.topics_by_id
         consumers = [
             {
@@ -247,6 +273,11 @@ class People:
         """Keep new replicas from a broker, and move leaders away. Only the writer does."""
         id_ = await self._manager.writer.cordon_broker(params.broker_host, cordoned=True)
         return {"message": "Broker deactivated successfully.", "broker_id": id_}
+
+
+def is_partition(topic: Topic, index: int | None) -> bool:
+    """Tell whether a topic has a partition; no index means any."""
+    return index is None or 0 <= index < len(topic.partitions)
 
 
 def _status(active: bool) -> str:

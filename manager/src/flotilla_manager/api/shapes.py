@@ -95,7 +95,7 @@ class ConsumerBeat(Params, frozen=True):
 class Page(Params, frozen=True):
     """A part of a long list."""
 
-    after: Annotated[str, Meta(max_length=64, description="Begin behind this id")] = ""
+    after: Annotated[str, Meta(pattern="^[0-9A-Za-z]{0,64}$(?!\\n)", description="Begin behind this id")] = ""
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
 
 

@@ -30,11 +30,14 @@ _TRY_S_MAX = 3.0  # a broker that hangs is left alone after this, if the questio
 _BATCH = (("content-type", "application/vnd.flotilla.batch"),)
 
 
-class Appended(NamedTuple):
+class Appended(msgspec.Struct, frozen=True):
     """A batch is on the disks of a majority."""
 
     base_offset: int
     append_time_ms: int | None
+
+
+_appended = msgspec.json.Decoder(Appended)
 
 
 class Offsets(NamedTuple):
@@ -79,8 +82,10 @@ class Gateway:
         target = f"/v1/append?topic=id:{topic.id}&partition={index}"
         question = Question(topic=topic, index=index, method="POST", target=target, body=batch, repeatable=repeatable)
         response = await self.ask(question, seconds)
-        found = msgspec.json.decode(response.body)
-        return Appended(found["base_offset"], found["append_time_ms"])
+        try:
+            return _appended.decode(response.body)
+        except msgspec.DecodeError as error:
+            raise Refusal("unknown_outcome", f"a broker's answer cannot be read: {error}") from error
 
     async def fetch(self, topic: Topic, index: int, query: str, *, seconds: float, wait_s: float = 0.0) -> Response:
         """Fetch batches; `query` says which ones."""
@@ -119,41 +124,32 @@ class Gateway:
 
     async def ask(self, question: Question, seconds: float) -> Response:
         """Ask until there is an answer. Raises Refusal."""
-        deadline = self._clock() + seconds
-        doubtful, pause_s = False, 0.0
-        last = Refusal("unavailable", "no broker that holds the partition answers")
+        asked = _Asked(question, seconds, self._clock() + seconds)
         while True:
-            topic, partition = self._find(question)
-            broker = self._choose(topic, partition)
-            left = deadline - self._clock()
-            if left <= 0:
-                raise _doubt(seconds) if doubtful else last
             try:
-                response = await self._try(question, broker, left)
+                topic, partition = self._find(question)
+                broker = self._choose(topic, partition)
+            except Refusal as refusal:
+                raise asked.end(refusal) from refusal
+            left_s = asked.deadline - self._clock()
+            if left_s <= 0:
+                raise asked.end()
+            try:
+                response = await self._try(question, broker, left_s)
             except (Disconnected, TimeoutError, OSError) as error:
-                doubtful = doubtful or (question.changes and was_sent(error))
-                if doubtful and not question.repeatable:
-                    raise _doubt(seconds) from error
+                asked.lost(error, broker)
                 self.leaders.pass_over(topic, partition, broker.id)
-                last = Refusal("unavailable", f"broker {broker.id} does not answer")
-                pause_s = await self._pause(pause_s, deadline)
+                await self._pause(asked)
                 continue
-            step = next_step(response.status)
+            step = next_step(response.status, response.body)
             if step is Step.DONE:
                 self.leaders.learn(topic, partition.index, broker.id)
                 return response
-            if step is Step.REFUSED:
-                raise _doubt(seconds) if doubtful else refusal_in(response.body)
-            if step is Step.DOUBT:
-                doubtful = question.changes
-                if not question.repeatable:
-                    raise refusal_in(response.body)
-            else:
-                last = refusal_in(response.body)
+            asked.answered(step, response.body)
             self._turn_to_next(step, response, topic, partition, broker)
-            if step is not Step.MOVE or pause_s:
-                pause_s = await self._pause(pause_s, deadline)
-            pause_s = pause_s or _PAUSE_S_MIN
+            if step is not Step.MOVE or asked.pause_s:
+                await self._pause(asked)
+            asked.pause_s = asked.pause_s or _PAUSE_S_MIN
 
     def _find(self, question: Question) -> tuple[Topic, Partition]:
         """Look the partition up anew: it may have been moved, or its topic removed."""
@@ -163,14 +159,12 @@ class Gateway:
         return topic, topic.partitions[question.index]
 
     def _choose(self, topic: Topic, partition: Partition) -> Broker:
-        guess = self.leaders.guess(topic, partition)
-        broker = self._view.broker(guess)
-        if broker is not None:
-            return broker
-        for member in partition.members:
-            known = self._view.broker(member)
-            if known is not None:
-                return known
+        for _ in partition.members:
+            guess = self.leaders.guess(topic, partition)
+            broker = self._view.broker(guess)
+            if broker is not None:
+                return broker
+            self.leaders.pass_over(topic, partition, guess)
         raise Refusal("unavailable", "no broker that holds the partition is known")
 
     async def _try(self, question: Question, broker: Broker, left_s: float) -> Response:
@@ -190,14 +184,54 @@ class Gateway:
             self.leaders.learn(topic, partition.index, leader)
         else:
             self.leaders.pass_over(topic, partition, broker.id)
-        if response.status == 404:  # noqa: PLR2004 - not found: perhaps the metadata here is old
+        if step is Step.ELSEWHERE:
             self._view.refresh_soon()
 
-    async def _pause(self, pause_s: float, deadline: float) -> float:
-        """Wait a moment, longer each time; return how long."""
-        pause_s = min(max(_PAUSE_S_MIN, pause_s * 2), _PAUSE_S_MAX)
-        await asyncio.sleep(max(0.0, min(pause_s, deadline - self._clock())))
-        return pause_s
+    async def _pause(self, asked: "_Asked") -> None:
+        """Wait a moment, longer each time."""
+        asked.pause_s = min(max(_PAUSE_S_MIN, asked.pause_s * 2), _PAUSE_S_MAX)
+        await asyncio.sleep(max(0.0, min(asked.pause_s, asked.deadline - self._clock())))
+
+
+class _Asked:
+    """How a question fares. Once it is in doubt, no refusal ends it any other way than as unknown."""
+
+    def __init__(self, question: Question, seconds: float, deadline: float) -> None:
+        self._question = question
+        self._seconds = seconds
+        self._is_doubtful = False
+        self._last = Refusal("unavailable", "no broker that holds the partition answers")
+        self.deadline = deadline
+        self.pause_s = 0.0
+
+    def lost(self, error: Exception, broker: Broker) -> None:
+        """Note that there was no answer. Raises Refusal if that must be the end."""
+        self._last = Refusal("unavailable", f"broker {broker.id} does not answer")
+        if was_sent(error):
+            self._doubt()
+
+    def answered(self, step: Step, body: bytes) -> None:
+        """Note an answer that does not help. Raises Refusal if that must be the end."""
+        if step is Step.ELSEWHERE:  # as far as is known here, the partition is there
+            self._last = Refusal("unavailable", "the brokers have not opened the partition yet; try again")
+        elif step is not Step.DOUBT or not self._question.changes:
+            self._last = refusal_in(body)
+        if step is Step.REFUSED:
+            raise self.end()
+        if step is Step.DOUBT:
+            self._doubt()
+
+    def end(self, refusal: Refusal | None = None) -> Refusal:
+        """Tell how it ended: as it was refused at last, or unknown."""
+        if self._is_doubtful:
+            text = f"not known to be stored after {self._seconds:g} s; it may be, or become so"
+            return Refusal("unknown_outcome", text)
+        return refusal or self._last
+
+    def _doubt(self) -> None:
+        self._is_doubtful = self._question.changes
+        if not self._question.repeatable:
+            raise self.end()
 
 
 def offsets_in(response: Response) -> Offsets:
@@ -208,7 +242,3 @@ def offsets_in(response: Response) -> Offsets:
 def was_sent(error: BaseException) -> bool:
     """Tell whether a request whose answer is missing may have reached the other side."""
     return not isinstance(error, Disconnected) or error.sent
-
-
-def _doubt(seconds: float) -> Refusal:
-    return Refusal("unknown_outcome", f"not known to be stored after {seconds:g} s; it may be, or become so")

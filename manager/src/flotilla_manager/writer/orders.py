@@ -1,7 +1,6 @@
 """Orders to brokers, as HTTP requests. Each carries the writer's epoch, and can be given again."""
 
 import asyncio
-import logging
 from itertools import groupby
 from typing import Any
 
@@ -12,8 +11,6 @@ from flotilla.serving.errors import Refusal
 from flotilla_manager.model import Broker
 from flotilla_manager.planning import CloseReplica, HandOver, OpenReplica, Order, SendBook, Stand
 from flotilla_manager.routing.verdicts import refusal_in
-
-logger = logging.getLogger(__name__)
 
 _ORDER_S = 5.0
 _TOGETHER_MAX = 32
@@ -51,7 +48,7 @@ class Orders:
                 (("content-type", "application/json"),),
                 timeout_s=_ORDER_S,
             )
-        except (Disconnected, TimeoutError, OSError) as error:
+        except (Disconnected, TimeoutError, OSError, ValueError) as error:  # ValueError: it has no address at all
             raise BrokerSilent(f"broker {broker.id} at {broker.url} does not answer: {error}") from error
         self._check(order, broker, response)
 
@@ -67,7 +64,7 @@ class Orders:
         try:
             response = await self._pool.request(url, "GET", "/v1/broker", timeout_s=_ORDER_S)
             found = response.json() if response.status == _OK else None
-        except (Disconnected, TimeoutError, OSError, msgspec.DecodeError) as error:
+        except (Disconnected, TimeoutError, OSError, ValueError) as error:
             raise OrderFailed(f"no broker answers at {url}: {error}") from error
         if not isinstance(found, dict) or not isinstance(found.get("id"), str):
             raise OrderFailed(f"what answers at {url} is not a broker")
@@ -104,14 +101,13 @@ class Orders:
         try:
             await self.give(order, broker, epoch, cluster_id)
         except OrderFailed as error:
-            logger.info("%s", error)
             return error
         return None
 
 
 def write_order(order: Order, epoch: int, cluster_id: str) -> tuple[str, str, dict[str, Any] | None]:
     """Write an order down: method, target and body."""
-    common = {"writer_epoch": epoch}
+    common = {"writer_epoch": epoch, "cluster_id": cluster_id}
     if isinstance(order, SendBook):
         brokers = {
             one.broker: {
@@ -122,13 +118,13 @@ def write_order(order: Order, epoch: int, cluster_id: str) -> tuple[str, str, di
             }
             for one in order.book
         }
-        return "PUT", "/v1/brokers", {**common, "cluster_id": cluster_id, "brokers": brokers}
+        return "PUT", "/v1/brokers", {**common, "brokers": brokers}
     target = f"/v1/replicas/{order.topic_id}/{order.partition}/{order.epoch}"
     if isinstance(order, OpenReplica):
         retention = {"retention_ms": order.retention_ms, "retention_bytes": order.retention_bytes}
         return "PUT", target, {**common, "topic": order.topic, "members": list(order.members), **retention}
     if isinstance(order, CloseReplica):
-        return "DELETE", f"{target}?writer_epoch={epoch}", None
+        return "DELETE", f"{target}?writer_epoch={epoch}&cluster_id={cluster_id}", None
     if isinstance(order, HandOver):
         return "POST", f"{target}/hand-over", {**common, "target": order.target}
     assert isinstance(order, Stand)  # noqa: S101 - tells mypy that there are no others

@@ -1,8 +1,13 @@
-"""What brokers say of themselves, every second: kept in memory, judged by the writer's own clock."""
+"""What brokers say of themselves, every second: kept in memory, judged by the writer's own clock.
+
+A heartbeat may come from anything. What it says is checked before it is taken: whatever is in a report can be stored by
+any database, and its address can be asked for.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -16,10 +21,13 @@ MISSED_MAX = 3
 _NUMBER_MAX = (1 << 63) - 1
 _REPLICAS_MAX = 50_000
 
-Id = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
-Host = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[^\s\x00-\x1f\x7f/?#@]+$")]
+# Python's $ also matches before a last line break.
+Id = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")]
+Host = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[^\s\x00-\x1f\x7f/?#@]+$(?!\n)")]
+Rack = Annotated[str, Meta(max_length=253, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Number = Annotated[int, Meta(ge=0, le=_NUMBER_MAX)]
+Epoch = Annotated[int, Meta(ge=0, le=1 << 62)]  # whoever is the writer next has to have a higher one
 Count = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
 
 
@@ -62,12 +70,17 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     peer_host: Host
     peer_port: Port
     cluster_id: Id | None = None
-    rack: Annotated[str, Meta(max_length=253)] | None = None
+    rack: Rack | None = None
     starts: Number = 0
-    writer_epoch: Number = 0
+    writer_epoch: Epoch = 0
     disk: Disk = Disk()
     replicas: Annotated[tuple[BeatReplica, ...], Meta(max_length=_REPLICAS_MAX)] = ()
     broken: Annotated[tuple[BeatReplica, ...], Meta(max_length=_REPLICAS_MAX)] = ()
+
+    def __post_init__(self) -> None:
+        for host in (self.host, self.peer_host):
+            if not is_reachable(host):
+                raise ValueError(f"{host!r} cannot be the name or the address of a host")
 
     def to_broker(self, known: Broker | None) -> Broker:
         """The broker that this is from: what it says of itself, and what was decided about it."""
@@ -91,6 +104,7 @@ class Heard:
 
     beat: Beat
     at: float
+    replicas: tuple[Replica, ...]  # what it says that it holds
     book: Book | None = None  # what it was told last, in this start of it
     stale: bool = False  # orders were given since: what it holds is not what it said
 
@@ -107,7 +121,7 @@ class Reports:
         before = self._heard.get(beat.id)
         same_start = before is not None and before.beat.starts == beat.starts
         book = before.book if before is not None and same_start else None
-        self._heard[beat.id] = Heard(beat, self._clock(), book)
+        self._heard[beat.id] = Heard(beat, self._clock(), replicas_of(beat), book)
 
     def is_alive(self, broker_id: str) -> bool:
         """Tell whether a broker has missed fewer than three heartbeats."""
@@ -135,7 +149,7 @@ class Reports:
                 broker=id_,
                 cluster_id=heard.beat.cluster_id,
                 writer_epoch=heard.beat.writer_epoch,
-                replicas=replicas_of(heard.beat),
+                replicas=heard.replicas,
                 fresh=self.is_alive(id_) and not heard.stale,
                 book=heard.book,
             )
@@ -153,6 +167,15 @@ class Reports:
             }
             for id_, heard in self._heard.items()
         }
+
+
+def is_reachable(host: str) -> bool:
+    """Tell whether a host can be part of a URL and be looked up; whether it is there is another question."""
+    try:
+        host.encode("idna")
+        return urlsplit(f"http://[{host}]:1" if ":" in host else f"http://{host}:1").hostname is not None
+    except ValueError:
+        return False
 
 
 def replicas_of(beat: Beat) -> tuple[Replica, ...]:

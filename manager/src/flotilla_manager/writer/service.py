@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,14 +10,15 @@ import msgspec
 from flotilla.serving.errors import Refusal
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata.errors import Fenced, TopicMissing
-from flotilla_manager.model import Broker, Producer, Snapshot, Topic, TopicState, replicas_per_broker
+from flotilla_manager.model import Broker, Producer, Snapshot, Topic, TopicState
 from flotilla_manager.routing.gateway import Gateway
 from flotilla_manager.view import View
+from flotilla_manager.writer import brokers
 from flotilla_manager.writer.leadership import Leadership
 from flotilla_manager.writer.orders import OrderFailed, Orders
 from flotilla_manager.writer.reports import Beat, Reports
 from flotilla_manager.writer.steward import Steward
-from flotilla_manager.writer.topics import MISSING, Topics, TopicSpec, find
+from flotilla_manager.writer.topics import MISSING, Topics, TopicSpec
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ class WriterService:
         topics: Topics,
         orders: Orders,
         gateway: Gateway,
+        registered: brokers.Brokers,
         *,
         seconds: float,
         random_bytes: Callable[[int], bytes],
@@ -51,6 +52,8 @@ class WriterService:
         self._topics = topics
         self._orders = orders
         self._gateway = gateway
+        self._brokers = registered
+        self._foreign: set[str] = set()  # brokers of another cluster, of which it was said
         self._seconds = seconds
         self._random_bytes = random_bytes
 
@@ -66,7 +69,7 @@ class WriterService:
 
     def fenced(self, error: Fenced) -> Refusal:
         """Give way, and tell the client."""
-        self._leadership.lose(str(error))
+        self._leadership.lose(error.epoch, str(error))
         return Refusal("unavailable", "Another manager became the writer just now; try again.")
 
     # -- topics -------------------------------------------------------------------------------------------
@@ -81,14 +84,7 @@ class WriterService:
 
     async def put_topic(self, spec: TopicSpec) -> Topic:
         """Have a topic as it should be: made, or changed; to say it again changes nothing."""
-        epoch = self._epoch()
-        await self._view.refresh()
-        topic = self._view.topic(spec.name)
-        if topic is None:
-            return await self._topics.create(epoch, spec)
-        await self._topics.configure(epoch, topic, spec)
-        await self._view.refresh()
-        return self._view.topic(spec.name) or topic
+        return await self._topics.put(self._epoch(), spec)
 
     # -- clients ------------------------------------------------------------------------------------------
 
@@ -103,8 +99,6 @@ class WriterService:
                 if refusal.code != "exists":
                     raise
                 topic = await self._view.find_topic(name)  # somebody else made it
-                if topic is None and find(self._snapshot(), name) is not None:
-                    raise Refusal("unavailable", "The topic is being made; try again in a moment.") from refusal
         try:
             return await self._database.call(
                 self._database.store.register_producer, epoch, self._random_bytes(_ID_BYTES).hex(), topic.id
@@ -141,22 +135,35 @@ class WriterService:
         if self._view.snapshot is None:
             await self._view.refresh()
         snapshot = self._snapshot()
-        if beat.cluster_id not in {None, snapshot.cluster_id}:
-            text = f"broker {beat.id} belongs to cluster {beat.cluster_id}; this is cluster {snapshot.cluster_id}"
-            raise Refusal("conflict", text)
+        self._check_cluster(beat, snapshot)
         known = snapshot.brokers_by_id.get(beat.id)
-        broker = beat.to_broker(known)
-        if broker.removed:
-            return {"status": "ok", "known": False, "writer_epoch": epoch}
-        if broker != known:
-            await self._database.call(self._database.store.put_broker, epoch, broker)
+        is_removed = known is not None and known.removed
+        is_news = not is_removed and beat.to_broker(known) != known
+        if is_news:
+            broker = await self._brokers.change(epoch, beat.id, brokers.hear(beat))
+            is_removed = broker.removed
             logger.info("broker %s at %s is %s", broker.id, broker.url, "new" if known is None else "back, or changed")
-            await self._view.refresh()
+        if is_removed:
+            return {"status": "ok", "known": False, "writer_epoch": epoch}
         is_first = not self._reports.is_alive(beat.id)
         self._reports.take(beat)
-        if is_first or broker != known:
+        if is_first or is_news:
             self._steward.wake()
         return {"status": "ok", "known": True, "writer_epoch": epoch}
+
+    def _check_cluster(self, beat: Beat, snapshot: Snapshot) -> None:
+        """Refuse a broker of another cluster. A database that was lost and begun anew is another one, too."""
+        if beat.cluster_id in {None, snapshot.cluster_id}:
+            return
+        text = (
+            f"broker {beat.id} belongs to cluster {beat.cluster_id}; the database is that of cluster "
+            f"{snapshot.cluster_id}. If it has replaced one that was lost, stop the writer and rebuild it from the "
+            "brokers: flotilla admin rebuild-metadata"
+        )
+        if beat.id not in self._foreign and len(self._foreign) < brokers.BROKERS_MAX:
+            self._foreign.add(beat.id)
+            logger.error("%s", text)
+        raise Refusal("conflict", text)
 
     async def add_broker(self, host: str) -> str:
         """Let a broker take part: one that is new, or one that was removed."""
@@ -165,61 +172,42 @@ class WriterService:
             told = await self._orders.describe(_url(host))
         except OrderFailed as error:
             raise Refusal("bad_request", f"{error}.") from error
-        snapshot = self._snapshot()
-        if told.get("cluster_id") not in {None, snapshot.cluster_id}:
-            raise Refusal("conflict", f"The broker at {host} belongs to another cluster.")
-        keys = ("id", "host", "port", "peer_host", "peer_port", "rack")
+        keys = ("id", "host", "port", "peer_host", "peer_port", "rack", "cluster_id")
         try:
             beat = msgspec.convert({key: told.get(key) for key in keys}, Beat)
         except msgspec.ValidationError as error:
             raise Refusal("bad_request", f"The broker at {host} does not say how it is reached: {error}.") from error
-        known = snapshot.brokers_by_id.get(beat.id)
-        broker = replace(beat.to_broker(known), removed=False, wanted=True)
-        await self._change(epoch, broker)
-        return broker.id
+        await self._view.refresh()
+        if beat.cluster_id not in {None, self._snapshot().cluster_id}:
+            raise Refusal("conflict", f"The broker at {host} belongs to another cluster.")
+        return await self._change_broker(epoch, beat.id, brokers.add(beat))
 
     async def remove_broker(self, host: str) -> str:
         """Do without a broker that holds nothing."""
-        epoch = self._epoch()
-        await self._view.refresh()
-        broker = self._find_broker(host)
-        held = replicas_per_broker(self._snapshot().topics).get(broker.id, 0)
-        if held:
-            replicas = "1 replica" if held == 1 else f"{held} replicas"
-            raise Refusal("conflict", f"Broker {broker.id} holds {replicas}; it can be removed when it holds none.")
-        await self._change(epoch, replace(broker, removed=True, active=False))
-        return broker.id
+        return await self._change_broker(self._epoch(), await self._find_broker(host), brokers.remove)
+
+    async def delete_broker(self, id_: str) -> None:
+        """Do without a broker that holds nothing; to say it again changes nothing."""
+        await self._change_broker(self._epoch(), id_, brokers.remove)
 
     async def cordon_broker(self, host: str, *, cordoned: bool) -> str:
         """Keep new replicas and leaders away from a broker, or let them come."""
-        epoch = self._epoch()
-        await self._view.refresh()
-        broker = self._find_broker(host)
-        await self._change(epoch, replace(broker, cordoned=cordoned))
-        return broker.id
+        id_ = await self._find_broker(host)
+        return await self._change_broker(self._epoch(), id_, brokers.cordon(cordoned=cordoned))
 
     async def put_broker(self, id_: str, *, rack: str | None, wanted: bool, cordoned: bool) -> Broker:
         """Take an operator's word about a broker that has registered."""
-        epoch = self._epoch()
-        await self._view.refresh()
-        known = self._snapshot().brokers_by_id.get(id_)
-        if known is None:
-            raise Refusal("not_found", f"No broker {id_} has registered.")
-        broker = replace(known, rack=rack or known.rack, wanted=wanted, cordoned=cordoned)
-        if broker != known:
-            await self._change(epoch, broker)
-        return broker
+        await self._change_broker(self._epoch(), id_, brokers.instruct(rack=rack, wanted=wanted, cordoned=cordoned))
+        return self._snapshot().brokers_by_id[id_]
 
-    async def _change(self, epoch: int, broker: Broker) -> None:
-        await self._database.call(self._database.store.put_broker, epoch, broker)
-        await self._view.refresh()
+    async def _change_broker(self, epoch: int, id_: str, decide: brokers.Decision) -> str:
+        broker = await self._brokers.change(epoch, id_, decide)
         self._steward.wake()
+        return broker.id
 
-    def _find_broker(self, host: str) -> Broker:
-        for broker in self._snapshot().brokers:
-            if host in {broker.id, broker.url, broker.url.removeprefix("http://")} and not broker.removed:
-                return broker
-        raise Refusal("bad_request", f"No broker is registered at {host}.")
+    async def _find_broker(self, host: str) -> str:
+        await self._view.refresh()
+        return brokers.find(self._snapshot(), host).id
 
     def _snapshot(self) -> Snapshot:
         if self._view.snapshot is None:

@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
 from flotilla.serving.errors import Refusal
 from flotilla_manager.limits import PARTITIONS_TOTAL_MAX, TOPICS_MAX
 from flotilla_manager.metadata import AsyncMetadata
-from flotilla_manager.metadata.errors import TopicExists, TopicMissing
+from flotilla_manager.metadata.errors import MetadataError, TopicExists, TopicMissing
 from flotilla_manager.model import Partition, Snapshot, Topic, TopicState
 from flotilla_manager.placement import CannotPlace, grow, place
 from flotilla_manager.planning import CloseReplica, OpenReplica, Order, Stand
@@ -22,6 +22,8 @@ from flotilla_manager.writer.steward import Steward
 logger = logging.getLogger(__name__)
 
 EXISTS = "Topic already exists."
+BEING_MADE = "The topic is being made; try again in a moment."
+REMOVED = "The topic was removed just now; try again."
 MISSING = "Topic does not exist."
 _LEADER_S = 3.0
 _QUESTIONS_MAX = 64
@@ -49,6 +51,7 @@ class Topics:
         view: View,
         steward: Steward,
         gateway: Gateway,
+        turn: asyncio.Lock,
         *,
         brokers_min: int,
         random_bytes: Callable[[int], bytes],
@@ -57,37 +60,56 @@ class Topics:
         self._view = view
         self._steward = steward
         self._gateway = gateway
+        self._turn = turn  # of whoever places replicas, or changes what is known of brokers
         self._brokers_min = brokers_min
         self._random_bytes = random_bytes
         self._names: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
+    async def put(self, epoch: int, spec: TopicSpec) -> Topic:
+        """Have a topic as it should be: made, or changed. Raises Refusal, MetadataError."""
+        snapshot = await self._look()
+        if spec.name not in snapshot.ready:
+            return await self.create(epoch, spec)
+        return await self.configure(epoch, spec)
+
     async def create(self, epoch: int, spec: TopicSpec) -> Topic:
         """Make a topic; it can be used when this returns. Raises Refusal, MetadataError."""
         async with self._alone(spec.name):
-            snapshot = await self._look()
-            if find(snapshot, spec.name) is not None:
-                raise Refusal("exists", EXISTS)
-            check_room(snapshot, spec.partitions, topics=1)
-            self._check_brokers(snapshot)
-            members = _placed(lambda: place(spec.partitions, spec.replication, snapshot.brokers, snapshot.topics))
-            draft = Topic(
-                id=self._random_bytes(16).hex(),
-                name=spec.name,
-                state=TopicState.CREATING,
-                serial=0,
-                partitions=tuple(Partition(index=at, epoch=1, members=of) for at, of in enumerate(members)),
-                retention_ms=spec.retention_ms,
-                retention_bytes=spec.retention_bytes,
-                owner=spec.owner,
-            )
-            try:
-                topic = await self._database.call(self._database.store.create_topic, epoch, draft)
-            except TopicExists as error:
-                raise Refusal("exists", EXISTS) from error
-            await self._open_or_undo(epoch, topic, snapshot)
-            await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.READY)
+            await self._look()  # while the database is away, everybody fails here, and nobody in turn
+            id_ = self._random_bytes(16).hex()
+            with self._steward.making(id_):
+                async with self._turn:
+                    snapshot = await self._look()
+                    topic = await self._begin(epoch, self._draft(id_, spec, snapshot))
+                await self._open_or_undo(epoch, topic, snapshot)
+                await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.READY)
             await self._start(epoch, topic, topic.partitions, snapshot)
-            return topic
+            return replace(topic, state=TopicState.READY)
+
+    def _draft(self, id_: str, spec: TopicSpec, snapshot: Snapshot) -> Topic:
+        """Decide what a new topic is, and where. Raises Refusal."""
+        found = find(snapshot, spec.name)
+        if found is not None:
+            raise Refusal("exists", EXISTS) if found.state == TopicState.READY else Refusal("unavailable", BEING_MADE)
+        check_room(snapshot, spec.partitions, topics=1)
+        self._check_brokers(snapshot)
+        members = _placed(lambda: place(spec.partitions, spec.replication, snapshot.brokers, snapshot.topics))
+        return Topic(
+            id=id_,
+            name=spec.name,
+            state=TopicState.CREATING,
+            serial=0,
+            partitions=tuple(Partition(index=at, epoch=1, members=of) for at, of in enumerate(members)),
+            retention_ms=spec.retention_ms,
+            retention_bytes=spec.retention_bytes,
+            owner=spec.owner,
+        )
+
+    async def _begin(self, epoch: int, draft: Topic) -> Topic:
+        try:
+            return await self._database.call(self._database.store.create_topic, epoch, draft)
+        except TopicExists as error:
+            raise Refusal("exists", EXISTS) from error
 
     async def _open_or_undo(self, epoch: int, topic: Topic, snapshot: Snapshot) -> None:
         failures = await self._steward.give(opens(topic, topic.partitions), epoch, snapshot)
@@ -103,7 +125,8 @@ class Topics:
             Stand(broker=one.members[0], topic_id=topic.id, partition=one.index, epoch=one.epoch) for one in partitions
         )
         await self._steward.give(stands, epoch, snapshot)
-        await self._view.refresh()
+        if not await self._show():
+            return
         some = asyncio.Semaphore(_QUESTIONS_MAX)
         await asyncio.gather(*(self._wait_for_leader(topic, one.index, some) for one in partitions))
 
@@ -113,21 +136,6 @@ class Topics:
                 await self._gateway.offsets(topic, index, seconds=_LEADER_S)
             except Refusal as refusal:
                 logger.info("topic '%s' begins without a leader of partition %d: %s", topic.name, index, refusal)
-
-    async def grow(self, epoch: int, topic: Topic, partitions: int) -> None:
-        """Add partitions to a topic. Raises Refusal, MetadataError."""
-        async with self._alone(topic.name):
-            snapshot = await self._look()
-            topic = snapshot.topics_by_id[topic.id]
-            count = len(topic.partitions)
-            if partitions <= count:
-                return
-            check_room(snapshot, partitions - count)
-            members = _placed(lambda: grow(topic, partitions, snapshot.brokers, snapshot.topics))
-            added = tuple(Partition(index=count + at, epoch=1, members=of) for at, of in enumerate(members))
-            await self._database.call(self._database.store.add_partitions, epoch, topic.id, added)
-            await self._steward.give(opens(topic, added), epoch, snapshot)
-            await self._start(epoch, topic, added, snapshot)
 
     async def delete(self, epoch: int, name: str, owner: str | None = None) -> None:
         """Remove a topic and its records. Raises Refusal, MetadataError."""
@@ -143,27 +151,50 @@ class Topics:
                 raise Refusal("not_found", MISSING) from error
             await self._steward.give(closes(topic), epoch, snapshot)
             self._steward.wake()
-            await self._view.refresh()
+            await self._show()
 
-    async def configure(self, epoch: int, topic: Topic, spec: TopicSpec) -> None:
+    async def configure(self, epoch: int, spec: TopicSpec) -> Topic:
         """Change what can be changed: retention, owner, more partitions. Raises Refusal, MetadataError."""
-        check_owner(topic, spec.owner)
-        if spec.partitions < len(topic.partitions):
-            text = f"Topic '{topic.name}' has {len(topic.partitions)} partitions; there can only be more."
-            raise Refusal("conflict", text)
+        async with self._alone(spec.name):
+            topic = (await self._look()).ready.get(spec.name)
+            if topic is None:
+                raise Refusal("unavailable", REMOVED)
+            check_owner(topic, spec.owner)
+            if spec.partitions < len(topic.partitions):
+                text = f"Topic '{topic.name}' has {len(topic.partitions)} partitions; there can only be more."
+                raise Refusal("conflict", text)
+            await self._set(epoch, topic, spec)
+            if spec.partitions > len(topic.partitions):
+                await self._grow(epoch, topic.id, spec.partitions)
+            return (await self._look()).ready.get(spec.name, topic)
+
+    async def _set(self, epoch: int, topic: Topic, spec: TopicSpec) -> None:
         wanted = (spec.retention_ms, spec.retention_bytes, spec.owner or topic.owner)
-        if wanted != (topic.retention_ms, topic.retention_bytes, topic.owner):
-            ms, size, owner = wanted
-            await self._database.call(
-                self._database.store.configure_topic,
-                epoch,
-                topic.id,
-                retention_ms=ms,
-                retention_bytes=size,
-                owner=owner,
-            )
-            self._steward.wake()
-        await self.grow(epoch, topic, spec.partitions)
+        if wanted == (topic.retention_ms, topic.retention_bytes, topic.owner):
+            return
+        ms, size, owner = wanted
+        await self._database.call(
+            self._database.store.configure_topic,
+            epoch,
+            topic.id,
+            retention_ms=ms,
+            retention_bytes=size,
+            owner=owner,
+        )
+        self._steward.wake()
+
+    async def _grow(self, epoch: int, topic_id: str, partitions: int) -> None:
+        """Add partitions. If a broker does not open its replicas, the steward sees to it."""
+        async with self._turn:
+            snapshot = await self._look()
+            topic = snapshot.topics_by_id[topic_id]
+            count = len(topic.partitions)
+            check_room(snapshot, partitions - count)
+            members = _placed(lambda: grow(topic, partitions, snapshot.brokers, snapshot.topics))
+            added = tuple(Partition(index=count + at, epoch=1, members=of) for at, of in enumerate(members))
+            await self._database.call(self._database.store.add_partitions, epoch, topic.id, added)
+        await self._steward.give(opens(topic, added), epoch, snapshot)
+        await self._start(epoch, topic, added, snapshot)
 
     async def _look(self) -> Snapshot:
         await self._view.refresh()
@@ -171,8 +202,17 @@ class Topics:
             raise Refusal("unavailable", "The metadata is not known yet; try again.")
         return self._view.snapshot
 
+    async def _show(self) -> bool:
+        """Have this manager know what was done; tell whether it does. What was done is done in any case."""
+        try:
+            await self._view.refresh()
+        except MetadataError as error:
+            logger.info("what was done is not seen here yet: %s", error)
+            return False
+        return True
+
     def _check_brokers(self, snapshot: Snapshot) -> None:
-        registered = sum(not broker.removed for broker in snapshot.brokers)
+        registered = len(snapshot.brokers)  # with those that somebody has removed since
         if registered < self._brokers_min:
             text = f"{registered} of {self._brokers_min} brokers have registered so far; try again in a moment."
             raise Refusal("unavailable", text)

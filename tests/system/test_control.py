@@ -1,0 +1,251 @@
+"""The control API on real processes: what an operator and brokers say to the writer, through any manager."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support.cluster import free_port, wait_until
+from support.fleet import Fleet, refused, succeeded
+
+BEHIND = 5
+OWNER = "topics.flotilla.dev/default/owned"
+ID = "0" * 31 + "1"
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with Fleet(tmp_path_factory.mktemp("control")) as made:
+        yield made
+
+
+def state(fleet: Fleet) -> dict[str, Any]:
+    response = httpx.get(f"{fleet.url}/v1/control/state", timeout=30)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def put(fleet: Fleet, name: str, **spec: Any) -> httpx.Response:  # noqa: ANN401 - any JSON
+    return httpx.put(f"{fleet.url}/v1/control/topics/{name}", json=spec, timeout=60)
+
+
+def delete(fleet: Fleet, name: str, owner: str = "") -> httpx.Response:
+    return httpx.delete(f"{fleet.url}/v1/control/topics/{name}", params={"owner": owner}, timeout=60)
+
+
+def beat_of(fleet: Fleet, at: int = 0) -> dict[str, Any]:
+    """What a broker would say of itself."""
+    told = fleet.brokers[at].get("/v1/broker")
+    held = fleet.brokers[at].get("/v1/replicas")
+    del told["connected"]
+    return {**told, **held}
+
+
+def send(fleet: Fleet, beat: object) -> httpx.Response:
+    body = beat if isinstance(beat, bytes) else json.dumps(beat).encode()
+    return httpx.post(f"{fleet.url}/v1/control/heartbeat", content=body, timeout=60)
+
+
+def test_the_state_is_one_version_and_rises_with_every_change(fleet: Fleet) -> None:
+    before = state(fleet)
+    assert state(fleet)["version"] == before["version"]
+    assert put(fleet, "versioned").status_code == 200
+    wait_until("the leaders to be reported", lambda: leaders(fleet, "versioned") == [1, 1])
+    after = state(fleet)
+    assert after["version"] > before["version"]
+    assert after["cluster_id"] == before["cluster_id"]
+    topic = next(one for one in after["topics"] if one["name"] == "versioned")
+    assert [len(one["members"]) for one in topic["partitions"]] == [3, 3]
+    assert {one["id"] for one in after["brokers"]} == {broker.id for broker in fleet.brokers}
+    delete(fleet, "versioned")
+
+
+def leaders(fleet: Fleet, name: str) -> list[int]:
+    """Count the leaders of each partition that brokers have reported."""
+    found = [0, 0]
+    for report in state(fleet)["reports"].values():
+        for replica in report["replicas"]:
+            if replica["topic"] == name and replica["leads"]:
+                found[replica["partition"]] += 1
+    return found
+
+
+def test_to_put_a_topic_is_idempotent_and_it_grows_while_it_is_used(fleet: Fleet) -> None:
+    """A topic's records stay where they are when it gets more partitions, and the new ones take records at once."""
+    first = put(fleet, "grown", partitions=2, owner=OWNER).json()
+    assert (first["state"], first["owner"], len(first["partitions"])) == ("ready", OWNER, 2)
+    version = state(fleet)["version"]
+    again = put(fleet, "grown", partitions=2, owner=OWNER)
+    assert (again.status_code, again.json()["id"]) == (200, first["id"])
+    assert state(fleet)["version"] == version
+    producer, consumer = fleet.producer("grown"), fleet.consumer("grown")
+    fleet.post("/producer/produce", topic="grown", producer_id=producer, message="old", partition_index=1)
+    grown = put(fleet, "grown", partitions=5, owner=OWNER).json()
+    assert grown["partitions"][:2] == first["partitions"]
+    for index in range(2, 5):
+        done = fleet.post(
+            "/producer/produce", topic="grown", producer_id=producer, message=f"{index}", partition_index=index
+        )
+        assert done["offset"] == 0
+    found = {fleet.get("/consumer/consume", topic="grown", consumer_id=consumer)["message"] for _ in range(4)}
+    assert found == {"old", "2", "3", "4"}
+    fewer = put(fleet, "grown", partitions=3, owner=OWNER)
+    assert (fewer.status_code, fewer.json()["code"]) == (409, "conflict")
+    assert delete(fleet, "grown", OWNER).status_code == 200
+
+
+def test_people_are_refused_what_belongs_to_a_resource_and_are_told_which(fleet: Fleet) -> None:
+    """A topic that a resource owns refuses HTTP deletion and names the resource."""
+    assert put(fleet, "owned", owner=OWNER).status_code == 200
+    text = f"Topic 'owned' belongs to {OWNER}; change or delete that instead."
+    refused(fleet.client.delete("/topics/owned"), text)
+    refused(fleet.client.post("/topics", json={"name": "owned"}), "Topic already exists.")
+    for response in (
+        delete(fleet, "owned"),
+        delete(fleet, "owned", "somebody/else"),
+        put(fleet, "owned", partitions=3),
+        put(fleet, "owned", partitions=3, owner="somebody/else"),
+    ):
+        assert (response.status_code, response.json()["message"]) == (409, text)
+    assert "owned" in fleet.get("/topics")["topics"]
+    assert delete(fleet, "owned", OWNER).status_code == 200
+    gone = delete(fleet, "owned", OWNER)
+    assert (gone.status_code, gone.json()["code"]) == (404, "not_found")
+
+
+def test_a_topic_that_people_made_can_be_adopted(fleet: Fleet) -> None:
+    fleet.create("adopted")
+    adopted = put(fleet, "adopted", owner=OWNER, retention_ms=60_000)
+    assert (adopted.json()["owner"], adopted.json()["retention_ms"]) == (OWNER, 60_000)
+
+    def retention() -> set[int]:
+        replicas = [one for broker in fleet.brokers for one in broker.get("/v1/replicas")["replicas"]]
+        return {one["retention_ms"] for one in replicas if one["topic"] == "adopted"}
+
+    wait_until("brokers to know the retention", lambda: retention() == {60_000})
+    assert delete(fleet, "adopted", OWNER).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"partitions": 0},
+        {"partitions": 1001},
+        {"partitions": "x"},
+        {"replication": 0},
+        {"replication": 8},
+        {"retention_ms": -1},
+        {"owner": "a\0b"},
+        {"owner": "x" * 501},
+        {"color": "red"},
+    ],
+)
+def test_a_topic_that_cannot_be_is_refused_and_nothing_is_made(fleet: Fleet, spec: dict[str, object]) -> None:
+    response = put(fleet, "impossible", **spec)
+    assert 400 <= response.status_code < 500, response.text
+    assert "impossible" not in fleet.get("/topics")["topics"]
+
+
+def test_an_operator_says_where_brokers_stand_and_keeps_replicas_away(fleet: Fleet) -> None:
+    ids = [broker.id for broker in fleet.brokers]
+    url = f"{fleet.url}/v1/control/brokers"
+    for at, id_ in enumerate(ids):
+        assert httpx.put(f"{url}/{id_}", json={"rack": f"r{at % 2}"}, timeout=30).json()["rack"] == f"r{at % 2}"
+    cordoned = httpx.put(f"{url}/{ids[0]}", json={"cordoned": True}, timeout=30).json()
+    assert (cordoned["cordoned"], cordoned["rack"]) == (True, "r0")
+    response = fleet.client.post("/topics", json={"name": "wide"})
+    assert (response.status_code, "cordoned" in response.json()["message"]) == (503, True)
+    succeeded(fleet.client.post("/topics", json={"name": "narrow", "replication": 2}))
+    members = [set(one["replicas"]) for one in fleet.get("/topics/narrow/partitions")["partitions"]]
+    assert members == [set(ids[1:])] * 2
+    assert httpx.delete(f"{url}/{ids[1]}", timeout=30).status_code == 409
+    assert httpx.delete(f"{url}/{ID}", timeout=30).status_code == 404
+    assert httpx.put(f"{url}/{ID}", json={}, timeout=30).status_code == 404
+    for bad in ({"rack": "a\0"}, {"rack": "x" * 254}, {"wanted": "perhaps"}, {"colour": 1}):
+        assert 400 <= httpx.put(f"{url}/{ids[0]}", json=bad, timeout=30).status_code < 500
+    for id_ in ids:
+        httpx.put(f"{url}/{id_}", json={"rack": "r"}, timeout=30)
+    succeeded(fleet.client.delete("/topics/narrow"))
+    fleet.create("wide")
+    succeeded(fleet.client.delete("/topics/wide"))
+
+
+def test_heartbeats_that_are_malformed_or_foreign_are_refused_and_harm_nobody(fleet: Fleet) -> None:
+    """Whatever is sent to it, the writer goes on: no 5xx, no broker more, topics are made as before."""
+    good = beat_of(fleet)
+    hostile: list[object] = [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        {},
+        {**good, "id": "x"},
+        {**good, "id": ID + "\n"},
+        {**good, "id": ID, "host": "a..b"},
+        {**good, "id": ID, "host": "x" * 100},
+        {**good, "id": ID, "peer_host": "::::"},
+        {**good, "id": ID, "rack": "\0"},
+        {**good, "id": ID, "port": 0},
+        {**good, "id": ID, "writer_epoch": 1 << 70},
+        {**good, "id": ID, "cluster_id": "f" * 32},
+        {**good, "replicas": [{}]},
+        {**good, "replicas": 5},
+    ]
+    for one in hostile:
+        response = send(fleet, one)
+        assert 400 <= response.status_code < 500, (one, response.text)
+    assert send(fleet, b" " * (9 << 20)).status_code == 413
+    foreign = send(fleet, {**good, "id": ID, "cluster_id": "f" * 32})
+    assert "flotilla admin rebuild-metadata" in foreign.json()["message"]
+    assert len(state(fleet)["brokers"]) == 3
+    assert send(fleet, good).json()["known"] is True
+    fleet.create("still")
+    succeeded(fleet.client.delete("/topics/still"))
+    assert "Traceback" not in fleet.writer.log()
+
+
+def test_a_broker_that_nobody_reaches_disturbs_no_other_and_can_be_removed(fleet: Fleet) -> None:
+    """A registration that leads nowhere costs new topics nothing once it has missed its heartbeats."""
+    ghost = {**beat_of(fleet), "id": ID, "port": free_port(), "peer_port": free_port(), "replicas": []}
+    assert send(fleet, ghost).status_code == 200
+    assert len(state(fleet)["brokers"]) == 4
+
+    def is_active() -> bool:
+        return any(one["active"] for one in state(fleet)["brokers"] if one["id"] == ID)
+
+    wait_until("it to be inactive", lambda: not is_active())
+    fleet.create("without")
+    succeeded(fleet.client.delete("/topics/without"))
+    url = f"{fleet.url}/v1/control/brokers/{ID}"
+    assert httpx.delete(url, timeout=30).status_code == 200
+    assert httpx.delete(url, timeout=30).status_code == 200
+    assert len(fleet.get("/brokers")["brokers"]) == 3
+    assert send(fleet, ghost).json()["known"] is False
+
+
+def test_a_heartbeat_that_claims_an_absurd_epoch_stops_the_writer_and_says_who_sent_it(tmp_path: Path) -> None:
+    """To stop is right, because it may be true; who claims it is named, and a new start finds the truth."""
+    with Fleet(tmp_path) as fleet:
+        fleet.create("t")
+        claim = {**beat_of(fleet), "writer_epoch": 1 << 62}
+
+        def has_stopped() -> bool:
+            # The broker's own heartbeats take a claim back, unless the writer has looked before.
+            with contextlib.suppress(httpx.HTTPError):
+                httpx.post(f"{fleet.writer.url}/v1/control/heartbeat", json=claim, timeout=5)
+            return not fleet.writer.is_running
+
+        wait_until("the writer to stop", has_stopped)
+        assert fleet.writer.exit_code == BEHIND
+        assert f"broker {fleet.brokers[0].id} has had orders of writer epoch {1 << 62}" in fleet.writer.log()
+        fleet.writer.start()
+        fleet.wait_ready()
+        fleet.create("after")
+        assert fleet.get("/topics")["topics"] == ["t", "after"]
