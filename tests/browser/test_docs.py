@@ -46,5 +46,12 @@ def test_docs_work_offline_and_a_call_can_be_tried(fleet: Fleet, page: Page) -> 
     answer.wait_for()
     assert "Topic 'orders' created successfully." in answer.inner_text()
     assert fleet.get("/topics")["topics"] == ["orders"]
+    show = page.locator("#operations-topics-get_topics_name_partitions")
+    show.locator("button.opblock-summary-control").click()
+    show.locator("button.try-out__btn").click()
+    show.locator("button.execute").click()
+    answer = show.locator(".live-responses-table .response-col_description pre").first
+    answer.wait_for()
+    assert '"next_offset": 0' in answer.inner_text(), "a path parameter is filled in, too"
     assert hosts == {f"127.0.0.1:{fleet.port}"}
     assert errors == []

@@ -7,6 +7,7 @@ import msgspec
 from fastapi import FastAPI
 
 from flotilla_manager.api.calls import Call
+from flotilla_manager.api.shapes import SAMPLES
 
 _REF = "#/components/schemas/{name}"
 _FAILURE = {
@@ -48,15 +49,18 @@ def _operation(call: Call, shape: dict[str, Any], reference: dict[str, Any]) -> 
         "parameters": [],
         "responses": _responses(call),
     }
+    sample = SAMPLES.get(call.params, {})
     required = shape.get("required", [])
     in_query = call.method in {"GET", "DELETE"}
     for name, schema in shape.get("properties", {}).items():
         in_path = f"{{{name}}}" in call.path
         if in_path or in_query:
             place = {"in": "path" if in_path else "query", "required": in_path or name in required}
-            operation["parameters"].append({"name": name, **place, "schema": schema})
+            example = {"example": sample[name]} if name in sample else {}
+            operation["parameters"].append({"name": name, **place, "schema": schema, **example})
     if not in_query and shape.get("properties"):
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": reference}}}
+        content = {"application/json": {"schema": reference, "example": sample}}
+        operation["requestBody"] = {"required": True, "content": content}
     return operation
 
 

@@ -103,3 +103,17 @@ class BrokerHost(Params, frozen=True):
     """One broker, by the address of its API or by its id."""
 
     broker_host: Annotated[str, Meta(min_length=1, max_length=300, examples=["127.0.0.1:8090"])]
+
+
+SAMPLES: dict[type[Params], dict[str, str | int]] = {
+    CreateTopic: {"name": "orders", "number_of_partitions": 2},
+    NamedTopic: {"name": "orders"},
+    RegisterProducer: {"topic": "orders"},
+    Produce: {"topic": "orders", "producer_id": "what /producer/register gave", "message": "hello"},
+    RegisterConsumer: {"topic": "orders"},
+    Consume: {"topic": "orders", "consumer_id": "what /consumer/register gave"},
+    ProducerBeat: {"producer_id": "what /producer/register gave"},
+    ConsumerBeat: {"consumer_id": "what /consumer/register gave"},
+    BrokerHost: {"broker_host": "127.0.0.1:8090"},
+}
+"""What the docs fill in. A call without a sample takes nothing, or nothing that it needs."""
