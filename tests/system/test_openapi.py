@@ -15,6 +15,9 @@ from schemathesis.core.result import Ok
 
 from support.fleet import Fleet
 
+for kind in ("batch", "appends"):
+    schemathesis.serializer.alias(f"application/vnd.flotilla.{kind}", "application/octet-stream")
+
 EXAMPLES = 25
 PARTITIONS = 4  # what it draws may be anything; a thousand partitions at a time would only be slow
 HARMFUL = {"/admin/broker/deactivate", "/admin/broker/remove"}  # they could find the only broker

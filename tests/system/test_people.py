@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
+from flotilla.records import decode, encode, split
 from support.cluster import wait_until
 from support.fleet import Fleet, refused, succeeded
 
@@ -404,3 +406,32 @@ def test_a_request_id_goes_through_manager_and_broker(tmp_path: Path) -> None:
         response = small.client.post("/topics", json={"name": "passed-on"}, headers={"x-request-id": "on-3"})
         assert response.headers["x-request-id"] == "on-3"
         wait_until("the writer to log it", lambda: '"request_id":"on-3"' in small.writer.log())
+
+
+def test_several_batches_go_through_a_manager_in_one_request_and_in_order(fleet: Fleet) -> None:
+    fleet.create("several", partitions=2)
+    producer = bytes(range(16))
+
+    def batch(*values: bytes, sequence: int) -> bytes:
+        return bytes(encode(values, producer_id=producer, base_sequence=sequence))
+
+    appends = [
+        ["several", 0, batch(b"a", b"b", sequence=0)],
+        ["several", 1, batch(b"x", sequence=0)],
+        ["several", 0, batch(b"c", sequence=2)],
+        ["several", 7, batch(b"y", sequence=0)],
+        ["several", 0, batch(b"gap", sequence=9)],
+    ]
+    response = fleet.client.post(
+        "/v1/append",
+        content=msgspec.msgpack.encode(appends),
+        headers={"content-type": "application/vnd.flotilla.appends"},
+    )
+    assert response.status_code == 200
+    results = response.json()["results"]
+    assert [one["status"] for one in results] == ["ok", "ok", "ok", "failed", "failed"]
+    assert [one.get("base_offset") for one in results] == [0, 0, 2, None, None]
+    assert [one["error"]["code"] for one in results[3:]] == ["unknown_partition", "sequence_gap"]
+    fetched = fleet.client.get("/v1/fetch", params={"topic": "several", "partition": 0, "offset": 0})
+    assert [value for part in split(fetched.content) for value in decode(part).values] == [b"a", b"b", b"c"]
+    assert fetched.headers["flotilla-next-offset"] == "3"

@@ -1,10 +1,10 @@
 """The whole API of a broker, as one ASGI application."""
 
+from flotilla.serving.batch_docs import describe_records
 from flotilla.serving.docs import add_docs
 from flotilla.serving.front import Front
 from flotilla_broker.api.append import AppendEndpoint
 from flotilla_broker.api.control import make_control
-from flotilla_broker.api.docs import describe_records
 from flotilla_broker.api.fetch import FetchEndpoint
 from flotilla_broker.api.lookup import Lookup
 from flotilla_broker.api.metrics import Metrics

@@ -6,11 +6,12 @@
 
 import asyncio
 import time
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from flotilla.records import BatchInvalid, Buffer, check
+from flotilla.serving.appends import APPENDS_TYPE, PARTITION_MAX, Append, appended, read_appends, result
 from flotilla.serving.asgi import (
     JSON,
     Receive,
@@ -33,19 +34,6 @@ from flotilla_broker.partition.outcomes import Appended, Done, Failed, Outcome, 
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.raft import NotLeader
 from flotilla_broker.server import Broker
-
-APPENDS_TYPE = b"application/vnd.flotilla.appends"
-_APPENDS_MAX = 1024
-_PARTITION_MAX = (1 << 32) - 1
-
-
-class _Append(msgspec.Struct, frozen=True, array_like=True):
-    topic: str
-    partition: Annotated[int, msgspec.Meta(ge=0, le=_PARTITION_MAX)]
-    batch: memoryview
-
-
-_decoder: msgspec.msgpack.Decoder[list[_Append]] = msgspec.msgpack.Decoder(list[_Append])
 
 
 class AppendEndpoint:
@@ -72,38 +60,31 @@ class AppendEndpoint:
                 answer: Any = {"results": await self._append_all(body)}
             else:
                 query = parse_query(scope["query_string"])
-                topic, partition = query.get("topic", ""), number(query, "partition", None, _PARTITION_MAX)
+                topic, partition = query.get("topic", ""), number(query, "partition", None, PARTITION_MAX)
                 answer = self._answer(topic, partition, await self._append(topic, partition, body))
         await respond(send, 200, [JSON], [msgspec.json.encode(answer)])
 
     async def _append_all(self, body: bytes) -> list[dict[str, Any]]:
-        try:
-            appends = _decoder.decode(body)
-        except msgspec.DecodeError as error:
-            raise Refusal("bad_request", f"the body is no list of [topic, partition, batch]: {error}") from error
-        if not 1 <= len(appends) <= _APPENDS_MAX:
-            raise Refusal("bad_request", f"there are {len(appends)} appends; from 1 to {_APPENDS_MAX} are taken")
+        appends = read_appends(body)
         futures = [self._try(append) for append in appends]
         return [
             self._result(append, await future if isinstance(future, asyncio.Future) else future)
             for append, future in zip(appends, futures, strict=True)
         ]
 
-    def _try(self, append: _Append) -> "asyncio.Future[Outcome] | Refusal":
+    def _try(self, append: Append) -> "asyncio.Future[Outcome] | Refusal":
         try:
             return self._append(append.topic, append.partition, append.batch)
         except Refusal as refusal:
             return refusal
 
-    def _result(self, append: _Append, outcome: Outcome | Refusal) -> dict[str, Any]:
-        where = {"topic": append.topic, "partition": append.partition}
+    def _result(self, append: Append, outcome: Outcome | Refusal) -> dict[str, Any]:
+        if isinstance(outcome, Refusal):
+            return result(append, outcome)
         try:
-            if isinstance(outcome, Refusal):
-                raise outcome
-            return {**where, **self._answer(append.topic, append.partition, outcome)}
+            return result(append, self._answer(append.topic, append.partition, outcome))
         except Refusal as refusal:
-            status = "unknown" if refusal.code == "unknown_outcome" else "failed"
-            return {**where, "status": status, "error": refusal.to_dict()}
+            return result(append, refusal)
 
     def _append(self, topic: str, index: int, batch: Buffer) -> "asyncio.Future[Outcome]":
         """Submit a batch; return what will tell how it ended."""
@@ -146,8 +127,7 @@ class AppendEndpoint:
 
     def _answer(self, topic: str, index: int, outcome: Outcome) -> dict[str, Any]:
         if isinstance(outcome, Appended):
-            time_ms = None if outcome.retried else outcome.time_ms
-            return {"status": "ok", "base_offset": outcome.base_offset, "append_time_ms": time_ms}
+            return appended(outcome.base_offset, None if outcome.retried else outcome.time_ms)
         if isinstance(outcome, Failed):
             if outcome.code == "not_leader":
                 raise self._lookup.not_leader(self._lookup.replica(topic, index))

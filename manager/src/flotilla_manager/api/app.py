@@ -4,6 +4,7 @@ from fastapi import FastAPI
 
 from flotilla import __version__
 from flotilla.serving.asgi import Receive, Scope, Send, read_body, refuse, respond
+from flotilla.serving.batch_docs import describe_records
 from flotilla.serving.docs import add_docs
 from flotilla.serving.errors import Refusal
 from flotilla.serving.front import Front
@@ -35,6 +36,7 @@ def make_app(manager: Manager) -> Front:
     add_health(app, manager, metrics)
     app.include_router(make_control(manager))
     add_docs(app)
+    describe_records(app)
     describe_calls(app, calls)
     return Front(
         {

@@ -1,13 +1,14 @@
 """Batches in and out through a manager, for programs that cannot reach brokers: passed on to the leader unopened."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
-from flotilla.records import NO_PRODUCER, BatchHeader, BatchInvalid
+from flotilla.records import NO_PRODUCER, BatchHeader, BatchInvalid, Buffer
+from flotilla.serving.appends import APPENDS_TYPE, PARTITION_MAX, Append, appended, read_appends, result
 from flotilla.serving.asgi import (
     JSON,
     Gone,
@@ -16,6 +17,7 @@ from flotilla.serving.asgi import (
     Send,
     check_size,
     content_length,
+    header,
     number,
     parse_query,
     read_body,
@@ -31,12 +33,11 @@ from flotilla_manager.model import Topic
 T = TypeVar("T")
 
 _BATCH_HEADERS = (b"content-type", b"cache-control", b"flotilla-first-offset", b"flotilla-next-offset")
-_PARTITION_MAX = (1 << 32) - 1
 _ID = "id:"
 
 
 class AppendEndpoint:
-    """`POST /v1/append?topic=&partition=`, as brokers have it."""
+    """`POST /v1/append?topic=&partition=`, with one batch or with several, as brokers have it."""
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
@@ -50,14 +51,39 @@ class AppendEndpoint:
         check_size(content_length(scope) or 0, settings.body_bytes_max)
         query = parse_query(scope["query_string"])
         with self.in_flight.hold(0) as held:
-            batch = await read_body(receive, settings.body_bytes_max, held.add)
-            repeatable = is_repeatable(batch)
-            topic, index = await find_partition(self._manager, query)
-            appended = await self._manager.gateway.append(
-                topic, index, batch, seconds=settings.request_s_max, repeatable=repeatable
-            )
-        answer = {"status": "ok", "base_offset": appended.base_offset, "append_time_ms": appended.append_time_ms}
+            body = await read_body(receive, settings.body_bytes_max, held.add)
+            if header(scope, b"content-type") == APPENDS_TYPE:
+                answer: Any = {"results": await self._append_all(read_appends(body))}
+            else:
+                index = number(query, "partition", None, PARTITION_MAX)
+                answer = await self._append(query.get("topic", ""), index, body)
         await respond(send, 200, [JSON], [msgspec.json.encode(answer)])
+
+    async def _append(self, name: str, index: int, batch: Buffer) -> dict[str, Any]:
+        repeatable = is_repeatable(batch)
+        topic = await find_partition(self._manager, name, index)
+        found = await self._manager.gateway.append(
+            topic, index, batch, seconds=self._manager.settings.request_s_max, repeatable=repeatable
+        )
+        return appended(found.base_offset, found.append_time_ms)
+
+    async def _append_all(self, appends: Sequence[Append]) -> list[dict[str, Any]]:
+        """Append all: partitions at the same time, the batches of each one after the other, in their order."""
+        results: list[dict[str, Any]] = [{}] * len(appends)
+        places: dict[tuple[str, int], list[int]] = {}
+        for at, one in enumerate(appends):
+            places.setdefault((one.topic, one.partition), []).append(at)
+
+        async def carry(mine: Sequence[int]) -> None:
+            for at in mine:
+                one = appends[at]
+                try:
+                    results[at] = result(one, await self._append(one.topic, one.partition, one.batch))
+                except Refusal as refusal:
+                    results[at] = result(one, refusal)
+
+        await asyncio.gather(*map(carry, places.values()))
+        return results
 
 
 class FetchEndpoint:
@@ -74,7 +100,8 @@ class FetchEndpoint:
         settings = self._manager.settings
         query = parse_query(scope["query_string"])
         wait_ms = min(number(query, "wait_ms", 0), settings.wait_ms_max)
-        topic, index = await find_partition(self._manager, query)
+        index = number(query, "partition", None, PARTITION_MAX)
+        topic = await find_partition(self._manager, query.get("topic", ""), index)
         rest = {name: value for name, value in query.items() if name not in {"topic", "partition"}}
         if wait_ms:
             rest["wait_ms"] = str(wait_ms)  # a broker may have more patience than we
@@ -106,7 +133,7 @@ async def _leave(receive: Receive) -> None:
         continue
 
 
-def is_repeatable(batch: bytes) -> bool:
+def is_repeatable(batch: Buffer) -> bool:
     """Tell whether a batch may be sent again: its producer has given it a place in a sequence."""
     try:
         return BatchHeader.from_bytes(batch).producer_id != NO_PRODUCER
@@ -114,16 +141,15 @@ def is_repeatable(batch: bytes) -> bool:
         raise Refusal("bad_batch", str(error)) from error
 
 
-async def find_partition(manager: Manager, query: Mapping[str, str]) -> tuple[Topic, int]:
-    """Find what a request is about. Raises Refusal."""
-    name, index = query.get("topic", ""), number(dict(query), "partition", None, _PARTITION_MAX)
+async def find_partition(manager: Manager, name: str, index: int) -> Topic:
+    """Find the topic that a request is about, if it has the partition. Raises Refusal."""
     try:
         topic = await manager.view.find_topic(name) if not name.startswith(_ID) else await _by_id(manager, name)
     except MetadataError as error:
         raise away(error) from error
     if topic is None or index >= len(topic.partitions):
         raise Refusal("unknown_partition", f"there is no partition {index} of a topic {name[:200]!r}")
-    return topic, index
+    return topic
 
 
 async def _by_id(manager: Manager, name: str) -> Topic | None:

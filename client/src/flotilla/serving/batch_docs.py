@@ -1,4 +1,4 @@
-"""What OpenAPI says about append and fetch, which FastAPI does not see."""
+"""What OpenAPI says about append and fetch, which FastAPI does not see: the same on brokers and managers."""
 
 from typing import Any
 
