@@ -31,13 +31,15 @@ class ManagerProcess(ServerProcess):
         self.role = role
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._shares_port = port is not None
-        self._flags = list(flags)
+        own = free_port()
+        self.own_url = self.url if port is None else f"http://127.0.0.1:{own}"  # where nobody else answers
+        shared = ["--reuse-port", "true", "--own-port", str(own)]
+        self._flags = [*flags, *(shared if port is not None else ())]
 
     def command(self) -> Sequence[str]:
         """What is run."""
         command = [sys.executable, "-m", "flotilla_manager", "--role", self.role, "--name", self.name]
-        return [*command, "--port", str(self.port), "--reuse-port", str(self._shares_port).lower(), *self._flags]
+        return [*command, "--port", str(self.port), *self._flags]
 
 
 class Fleet:

@@ -68,25 +68,28 @@ def all_consume(crowd: Crowd) -> bool:
     return all(len(one.reads) > count for one, count in zip(crowd.listeners, before, strict=True))
 
 
+def wait_known(fleet: Fleet) -> None:
+    """Wait until each manager has heard of the one producer: within a second or so, without being asked."""
+
+    def everybody_knows() -> bool:
+        urls = [one.own_url for one in fleet.managers]
+        return all("flotilla_known_producers 1.0" in httpx.get(f"{url}/metrics").text for url in urls)
+
+    wait_until("all managers to know the producer", everybody_knows)
+
+
 def test_while_the_database_is_away_produce_and_fetch_go_on_and_the_rest_says_so(
     fleet: Fleet, postgres: Postgres
 ) -> None:
     """While the database is away, produce and `/v1` fetch go on; the rest answers 503; it all comes back by itself."""
     fleet.create("t", 1)
     producer, consumer = fleet.producer("t"), fleet.consumer("t")
-    managers = [*(f"http://127.0.0.1:{one.port}" for one in [fleet.writer]), fleet.url]
+    managers = [one.own_url for one in fleet.managers]
     known = {"topic": "t", "producer_id": producer}
-
-    def everybody_knows() -> bool:
-        """Each manager hears of registrations within a second or so, without being asked."""
-        for url in managers * 4:  # readers share a port: ask often enough to meet both
-            httpx.post(f"{url}/producer/produce", json={**known, "message": "before"}, timeout=30).raise_for_status()
-        return True
-
-    wait_until("all managers to know the producer", everybody_knows)
+    wait_known(fleet)
     postgres.stop()
     try:
-        for url in managers * 4:
+        for url in managers:
             answer = httpx.post(f"{url}/producer/produce", json={**known, "message": "meanwhile"}, timeout=30)
             assert answer.status_code == 200, answer.text
             fetched = httpx.get(f"{url}/v1/fetch?topic=t&partition=0&offset=0", timeout=30)
@@ -116,11 +119,11 @@ def test_a_database_that_hangs_is_given_up_in_time(fleet: Fleet, postgres: Postg
     fleet.create("t", 1)
     producer, consumer = fleet.producer("t"), fleet.consumer("t")
     produce = {"topic": "t", "producer_id": producer, "message": "m"}
-    for _ in range(8):
-        fleet.post("/producer/produce", **produce)
+    wait_known(fleet)
     postgres.freeze()
     try:
         began = time.monotonic()
+        fleet.post("/producer/produce", **produce)
         fleet.post("/producer/produce", **produce)
         assert time.monotonic() - began < 10
         params = {"topic": "t", "consumer_id": consumer}

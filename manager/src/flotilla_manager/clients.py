@@ -47,6 +47,11 @@ class Producers:
         self._turns: OrderedDict[str, int] = OrderedDict()
         self._serial = 0
 
+    @property
+    def count(self) -> int:
+        """How many are known here."""
+        return len(self._known)
+
     async def is_registered(self, producer_id: str, topic_id: str) -> bool:
         """Tell whether a producer has registered with a topic. Raises MetadataError."""
         return await self._topic_of(producer_id) == topic_id
