@@ -50,10 +50,10 @@ class FetchEndpoint:
                 with self.in_flight.hold(bytes_max):
                     batches = await self._read(partition, offset, bytes_max)
                     self._metrics.fetched(sum(len(batch) for batch in batches))
-                    await respond(send, 200, _headers(partition), batches)
+                    await respond(send, 200, _headers(partition, offset), batches)
                 return
             if not await self._wait(partition, offset, deadline, receive):
-                await respond(send, 200, _headers(partition), [])
+                await respond(send, 200, _headers(partition, offset), [])
                 return
             found = self._find(query)
             if found.meta.topic_id != partition.meta.topic_id:
@@ -146,10 +146,11 @@ def out_of_range(partition: Partition, text: str) -> Refusal:
     )
 
 
-def _headers(partition: Partition) -> Headers:
+def _headers(partition: Partition, offset: int) -> Headers:
     return [
         BATCH_TYPE,
         (b"cache-control", b"no-store"),
+        (b"flotilla-offset", str(offset).encode()),
         (b"flotilla-first-offset", str(partition.start_offset).encode()),
         (b"flotilla-next-offset", str(partition.committed_offset).encode()),
     ]

@@ -74,6 +74,7 @@ _FETCH = {
         "200": {
             "description": "Batches, one behind the other; perhaps none",
             "headers": {
+                "flotilla-offset": {"schema": _NUMBER, "description": "What was asked for begins here"},
                 "flotilla-first-offset": {"schema": _NUMBER, "description": "Records begin here"},
                 "flotilla-next-offset": {"schema": _NUMBER, "description": "Committed records end here"},
             },

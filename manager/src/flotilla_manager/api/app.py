@@ -17,6 +17,7 @@ from flotilla_manager.api.endpoint import PeopleEndpoint, failure
 from flotilla_manager.api.forward import Forward
 from flotilla_manager.api.metrics import Metrics
 from flotilla_manager.api.people import People
+from flotilla_manager.api.programs import make_programs
 from flotilla_manager.manager import Manager
 
 _CONTROL_BYTES_MAX = 8 << 20
@@ -34,6 +35,7 @@ def make_app(manager: Manager) -> Front:
     add_handlers(app)
     add_metadata_errors(app, manager)
     add_health(app, manager, metrics)
+    app.include_router(make_programs(manager))
     app.include_router(make_control(manager))
     add_docs(app)
     describe_records(app)
@@ -74,7 +76,7 @@ class _Rest:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         path = scope["path"]
-        if is_for_writer(path) and not self._manager.writer.is_writer:
+        if is_for_writer(scope["method"], path) and not self._manager.writer.is_writer:
             body = await read_body(receive, _CONTROL_BYTES_MAX, lambda _: None)
             status, headers, answer = await self._forward(scope, body)
             await respond(send, status, headers, [answer])

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from flotilla.serving.errors import Refusal
 from flotilla_manager.api.endpoint import away
 from flotilla_manager.api.metrics import Metrics
+from flotilla_manager.api.programs import TOPICS
 from flotilla_manager.limits import PARTITIONS_MAX, REPLICATION_MAX, TOPIC_NAME_RULE
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import Fenced, MetadataError
@@ -134,6 +135,6 @@ def add_metadata_errors(app: FastAPI, manager: Manager) -> None:
 CONTROL = "/v1/control/"
 
 
-def is_for_writer(path: str) -> bool:
-    """Tell whether a path of the control API is answered by the writer alone."""
-    return path.startswith(CONTROL)
+def is_for_writer(method: str, path: str) -> bool:
+    """Tell whether a request with a path below /v1 is answered by the writer alone."""
+    return path.startswith(CONTROL) or (method != "GET" and (path == TOPICS or path.startswith(f"{TOPICS}/")))

@@ -32,7 +32,13 @@ from flotilla_manager.model import Topic
 
 T = TypeVar("T")
 
-_BATCH_HEADERS = (b"content-type", b"cache-control", b"flotilla-first-offset", b"flotilla-next-offset")
+_BATCH_HEADERS = (
+    b"content-type",
+    b"cache-control",
+    b"flotilla-offset",
+    b"flotilla-first-offset",
+    b"flotilla-next-offset",
+)
 _ID = "id:"
 
 
@@ -142,20 +148,20 @@ def is_repeatable(batch: Buffer) -> bool:
 
 
 async def find_partition(manager: Manager, name: str, index: int) -> Topic:
-    """Find the topic that a request is about, if it has the partition. Raises Refusal."""
-    try:
-        topic = await manager.view.find_topic(name) if not name.startswith(_ID) else await _by_id(manager, name)
-    except MetadataError as error:
-        raise away(error) from error
-    if topic is None or index >= len(topic.partitions):
+    """Find the topic that a request is about, if it has the partition; a miss asks the database. Raises Refusal."""
+    topic = _known(manager, name, index)
+    if topic is None:
+        try:
+            await manager.view.refresh()
+        except MetadataError as error:
+            raise away(error) from error
+        topic = _known(manager, name, index)
+    if topic is None:
         raise Refusal("unknown_partition", f"there is no partition {index} of a topic {name[:200]!r}")
     return topic
 
 
-async def _by_id(manager: Manager, name: str) -> Topic | None:
-    id_ = name.removeprefix(_ID)
-    topic = manager.view.topic_by_id(id_)
-    if topic is None:
-        await manager.view.refresh()
-        topic = manager.view.topic_by_id(id_)
-    return topic
+def _known(manager: Manager, name: str, index: int) -> Topic | None:
+    view = manager.view
+    topic = view.topic_by_id(name.removeprefix(_ID)) if name.startswith(_ID) else view.topic(name)
+    return topic if topic is not None and index < len(topic.partitions) else None

@@ -1,0 +1,144 @@
+"""The API for programs on real processes: metadata, topics, offsets, in one shape."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from flotilla.records import encode
+from support.cluster import wait_until
+from support.fleet import Fleet
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with Fleet(Path(tmp_path_factory.mktemp("fleet"))) as fleet:
+        yield fleet
+
+
+def ok(response: httpx.Response) -> dict[str, Any]:
+    found: dict[str, Any] = response.json()
+    assert response.status_code == 200, found
+    return found
+
+
+def refused(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    found: dict[str, Any] = response.json()
+    assert (response.status_code, found["code"]) == (status, code), found
+    assert set(found) == {"code", "message", "details", "retryable"}
+    return found
+
+
+def append(fleet: Fleet, topic: str, partition: int, *values: bytes) -> int:
+    batch = bytes(encode(values))
+    response = fleet.client.post("/v1/append", params={"topic": topic, "partition": partition}, content=batch)
+    return int(ok(response)["append_time_ms"])
+
+
+def test_metadata_tells_where_everything_is(fleet: Fleet) -> None:
+    """A program finds the leaders by itself: what is told is a hint, and here it is right."""
+    made = ok(fleet.client.post("/v1/topics", json={"name": "found", "partitions": 3}))
+    told = ok(fleet.client.get("/v1/metadata", params={"topic": ["found", "nowhere"]}))
+    assert told["missing"] == ["nowhere"]
+    (topic,) = told["topics"]
+    assert (topic["name"], topic["id"], len(topic["partitions"])) == ("found", made["id"], 3)
+    urls = {one["id"]: one["url"] for one in told["brokers"]}
+    assert set(urls.values()) == {broker.url for broker in fleet.brokers}
+    for partition in topic["partitions"]:
+        query = {"topic": f"id:{topic['id']}", "partition": partition["index"]}
+        response = httpx.post(f"{urls[partition['leader']]}/v1/append", params=query, content=bytes(encode([b"m"])))
+        assert response.status_code == 200, response.text
+    everything = ok(fleet.client.get("/v1/metadata"))
+    assert "found" in [one["name"] for one in everything["topics"]]
+    assert everything["limits"]["batch_bytes_max"] == 8 << 20
+    assert len(everything["cluster_id"]) == 32
+
+
+def test_topics_are_made_described_changed_grown_and_removed(fleet: Fleet) -> None:
+    new = {"name": "life", "partitions": 1, "retention_ms": 1000}
+    made = ok(fleet.client.post("/v1/topics", json=new))
+    assert (made["retention_ms"], made["retention_bytes"]) == (1000, None)
+    refused(fleet.client.post("/v1/topics", json=new), 409, "exists")
+    assert ok(fleet.client.get("/v1/topics/life")) == made
+    changed = ok(fleet.client.patch("/v1/topics/life", json={"retention_ms": None, "retention_bytes": 1 << 20}))
+    assert (changed["retention_ms"], changed["retention_bytes"]) == (None, 1 << 20)
+
+    def brokers_know() -> bool:
+        found = [one for broker in fleet.brokers for one in broker.get("/v1/replicas")["replicas"]]
+        mine = [one for one in found if one["topic"] == "life"]
+        return bool(mine) and all((one["retention_ms"], one["retention_bytes"]) == (None, 1 << 20) for one in mine)
+
+    wait_until("brokers to know the new retention", brokers_know)
+    append(fleet, "life", 0, b"before")
+    grown = ok(fleet.client.patch("/v1/topics/life", json={"partitions": 3}))
+    assert [one["index"] for one in grown["partitions"]] == [0, 1, 2]
+    assert (grown["retention_ms"], grown["retention_bytes"]) == (None, 1 << 20)
+    assert grown["partitions"][0] == changed["partitions"][0], "what was there stays where it was"
+    append(fleet, "life", 2, b"after")
+    refused(fleet.client.patch("/v1/topics/life", json={"partitions": 2}), 409, "conflict")
+    refused(fleet.client.patch("/v1/topics/nowhere", json={"partitions": 2}), 404, "not_found")
+    assert ok(fleet.client.delete("/v1/topics/life")) == {"status": "ok"}
+    refused(fleet.client.get("/v1/topics/life"), 404, "not_found")
+    refused(fleet.client.delete("/v1/topics/life"), 404, "not_found")
+
+
+def test_a_consumer_reads_partitions_that_were_added_later(fleet: Fleet) -> None:
+    fleet.create("growing", partitions=1)
+    consumer, producer = fleet.consumer("growing"), fleet.producer("growing")
+    ok(fleet.client.patch("/v1/topics/growing", json={"partitions": 2}))
+    fleet.post("/producer/produce", topic="growing", producer_id=producer, message="new", partition_index=1)
+    assert fleet.get("/consumer/consume", topic="growing", consumer_id=consumer)["message"] == "new"
+
+
+def test_offsets_are_told_by_partition_and_by_time(fleet: Fleet) -> None:
+    ok(fleet.client.post("/v1/topics", json={"name": "times", "partitions": 2}))
+    append(fleet, "times", 0, b"a", b"b")
+    time.sleep(0.01)  # so that the next append has a later time
+    later = append(fleet, "times", 0, b"c")
+    found = ok(fleet.client.get("/v1/topics/times/offsets"))["partitions"]
+    assert found == [
+        {"index": 0, "first_offset": 0, "next_offset": 3},
+        {"index": 1, "first_offset": 0, "next_offset": 0},
+    ]
+    by_time = ok(fleet.client.get("/v1/topics/times/offsets", params={"timestamp_ms": later}))["partitions"]
+    assert [one["offset"] for one in by_time] == [2, 0]
+    refused(fleet.client.get("/v1/topics/nowhere/offsets"), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/topics", {}),
+        ("POST", "/v1/topics", {"name": "a b"}),
+        ("POST", "/v1/topics", {"name": "n", "partitions": 0}),
+        ("POST", "/v1/topics", {"name": "n", "partitions": 1001}),
+        ("POST", "/v1/topics", {"name": "n", "replication": 8}),
+        ("POST", "/v1/topics", {"name": "n", "retention_ms": -1}),
+        ("POST", "/v1/topics", {"name": "n", "owner": "me"}),
+        ("PATCH", "/v1/topics/n", {"replication": 1}),
+        ("GET", "/v1/topics/n/offsets?timestamp_ms=soon", None),
+    ],
+)
+def test_bad_input_is_refused_in_the_same_shape(fleet: Fleet, method: str, path: str, body: object) -> None:
+    refused(fleet.client.request(method, path, json=body), 400, "bad_request")
+
+
+def test_a_topic_with_an_owner_is_changed_by_nobody_else(fleet: Fleet) -> None:
+    owner = "Topic default/owned"
+    url = fleet.writer.url
+    ok(httpx.put(f"{url}/v1/control/topics/owned", json={"partitions": 1, "owner": owner}, timeout=30))
+    for response in (
+        fleet.client.patch("/v1/topics/owned", json={"partitions": 2}),
+        fleet.client.delete("/v1/topics/owned"),
+    ):
+        assert owner in refused(response, 409, "conflict")["message"]
+    assert owner in fleet.client.delete("/topics/owned").json()["message"]
+    assert ok(fleet.client.get("/v1/topics/owned"))["owner"] == owner
+
+
+def test_unknown_paths_have_the_same_shape(fleet: Fleet) -> None:
+    refused(fleet.client.get("/v1/nowhere"), 404, "not_found")
+    refused(fleet.client.put("/v1/append"), 405, "method_not_allowed")
