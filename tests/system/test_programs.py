@@ -142,3 +142,28 @@ def test_a_topic_with_an_owner_is_changed_by_nobody_else(fleet: Fleet) -> None:
 def test_unknown_paths_have_the_same_shape(fleet: Fleet) -> None:
     refused(fleet.client.get("/v1/nowhere"), 404, "not_found")
     refused(fleet.client.put("/v1/append"), 405, "method_not_allowed")
+
+
+def test_batches_go_in_and_out_as_json(fleet: Fleet) -> None:
+    ok(fleet.client.post("/v1/topics", json={"name": "json", "partitions": 1}))
+    where: dict[str, str | int] = {"topic": "json", "partition": 0}
+    records: list[dict[str, Any]] = [
+        {"value": "one", "key": "k"},
+        {"value_base64": "/w==", "headers": [{"name": "h", "value": "v"}]},
+    ]
+    assert ok(fleet.client.post("/v1/append", params=where, json={"records": records}))["base_offset"] == 0
+    append(fleet, "json", 0, b"binary")
+    accept = {"accept": "application/json"}
+    found = ok(fleet.client.get("/v1/fetch", params={**where, "offset": 0}, headers=accept))
+    assert (found["next_offset"], found["first_offset"], found["end_offset"]) == (3, 0, 3)
+    plain = [{name: one[name] for name in one if name != "append_time_ms"} for one in found["records"]]
+    assert plain == [
+        {"offset": 0, "value": "one", "key": "k"},
+        {"offset": 1, **records[1]},
+        {"offset": 2, "value": "binary"},
+    ]
+    part = ok(fleet.client.get("/v1/fetch", params={**where, "offset": 1}, headers=accept))
+    assert [one["offset"] for one in part["records"]] == [1, 2]
+    nothing = ok(fleet.client.get("/v1/fetch", params={**where, "offset": 3}, headers=accept))
+    assert (nothing["records"], nothing["next_offset"]) == ([], 3)
+    refused(fleet.client.post("/v1/append", params=where, json={"records": [{}]}), 400, "bad_batch")

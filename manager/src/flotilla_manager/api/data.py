@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from flotilla.net import Response
 from flotilla.records import NO_PRODUCER, BatchHeader, BatchInvalid, Buffer
 from flotilla.serving.appends import APPENDS_TYPE, PARTITION_MAX, Append, appended, read_appends, result
 from flotilla.serving.asgi import (
@@ -26,9 +27,11 @@ from flotilla.serving.asgi import (
 from flotilla.serving.errors import Refusal
 from flotilla.serving.limits import InFlight
 from flotilla_manager.api.endpoint import away
+from flotilla_manager.api.jsonbatches import read_batch, write_records
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.model import Topic
+from flotilla_manager.routing.gateway import offsets_in
 
 T = TypeVar("T")
 
@@ -39,6 +42,7 @@ _BATCH_HEADERS = (
     b"flotilla-first-offset",
     b"flotilla-next-offset",
 )
+_JSON_TYPE = b"application/json"
 _ID = "id:"
 
 
@@ -58,11 +62,13 @@ class AppendEndpoint:
         query = parse_query(scope["query_string"])
         with self.in_flight.hold(0) as held:
             body = await read_body(receive, settings.body_bytes_max, held.add)
-            if header(scope, b"content-type") == APPENDS_TYPE:
+            kind = header(scope, b"content-type")
+            if kind == APPENDS_TYPE:
                 answer: Any = {"results": await self._append_all(read_appends(body))}
             else:
+                batch = read_batch(body) if kind == _JSON_TYPE else body
                 index = number(query, "partition", None, PARTITION_MAX)
-                answer = await self._append(query.get("topic", ""), index, body)
+                answer = await self._append(query.get("topic", ""), index, batch)
         await respond(send, 200, [JSON], [msgspec.json.encode(answer)])
 
     async def _append(self, name: str, index: int, batch: Buffer) -> dict[str, Any]:
@@ -115,9 +121,20 @@ class FetchEndpoint:
             topic, index, urlencode(rest), seconds=settings.request_s_max, wait_s=wait_ms / 1000
         )
         response = await (while_there(fetching, receive) if wait_ms else fetching)
+        if _JSON_TYPE in (header(scope, b"accept") or b""):
+            await respond(send, 200, [JSON, (b"cache-control", b"no-store")], [_write_json(response)])
+            return
         headers = [(name, response.headers[name]) for name in _BATCH_HEADERS if name in response.headers]
         with self.in_flight.hold(len(response.body)):
             await respond(send, 200, headers, [response.body, b""])  # the end is sent when the client has read enough
+
+
+def _write_json(response: Response) -> bytes:
+    records, next_offset = write_records(response.body, int(response.headers[b"flotilla-offset"]))
+    first, end = offsets_in(response)
+    return msgspec.json.encode(
+        {"records": records, "next_offset": next_offset, "first_offset": first, "end_offset": end}
+    )
 
 
 async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
