@@ -70,6 +70,7 @@ class Manager:
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
         self.is_prepared = False
+        self.listeners = 0  # clients that a topic is being told to
         self._make_writer(clock)
 
     def _make_writer(self, clock: Callable[[], float]) -> None:

@@ -64,13 +64,18 @@ class Refusal(Exception):
         """When to try again, if that makes sense."""
         return 1 if self.status in {429, 503} else None
 
+    @property
+    def is_retryable(self) -> bool:
+        """Whether it may pass by itself."""
+        return self.code in RETRYABLE
+
     def to_dict(self) -> dict[str, Any]:
         """The refusal as JSON has it."""
         return {
             "code": self.code,
             "message": str(self),
             "details": self.details,
-            "retryable": self.code in RETRYABLE,
+            "retryable": self.is_retryable,
         }
 
     def to_bytes(self) -> bytes:

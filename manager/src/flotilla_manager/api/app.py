@@ -18,6 +18,7 @@ from flotilla_manager.api.forward import Forward
 from flotilla_manager.api.metrics import Metrics
 from flotilla_manager.api.people import People
 from flotilla_manager.api.programs import make_programs
+from flotilla_manager.api.tail import TailEndpoint
 from flotilla_manager.manager import Manager
 
 _CONTROL_BYTES_MAX = 8 << 20
@@ -45,6 +46,7 @@ def make_app(manager: Manager) -> Front:
             **dict.fromkeys(people.paths, people),
             "/v1/append": AppendEndpoint(manager),
             "/v1/fetch": FetchEndpoint(manager),
+            "/v1/tail": TailEndpoint(manager),
         },
         _Rest(manager, app, people, forward),
         connections_max=manager.settings.connections_max,

@@ -140,7 +140,7 @@ def _write_json(response: Response) -> bytes:
 async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
     """Do what a client waits for, unless it hangs up: nobody should wait on its behalf then. Raises Gone."""
     loop = asyncio.get_running_loop()
-    working, leaving = loop.create_task(work), loop.create_task(_leave(receive))
+    working, leaving = loop.create_task(work), loop.create_task(leave(receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -151,7 +151,8 @@ async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
         leaving.cancel()
 
 
-async def _leave(receive: Receive) -> None:
+async def leave(receive: Receive) -> None:
+    """Return when the client has hung up."""
     while (await receive())["type"] != "http.disconnect":
         continue
 

@@ -1,0 +1,188 @@
+"""`GET /v1/tail`: a topic's records as they are committed, as server-sent events; `curl -N` shows them.
+
+Each event's id says where every partition is, so that a client that was cut off goes on exactly there: browsers send it
+back as `Last-Event-ID` by themselves. Records of one partition are in order; partitions are interleaved. A client that
+reads slowly slows down its own stream and nothing else.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from flotilla.serving.asgi import Headers, Receive, Scope, Send, header, number, parse_query
+from flotilla.serving.errors import Refusal
+from flotilla_manager.api.data import find_partition, leave
+from flotilla_manager.api.jsonbatches import write_records
+from flotilla_manager.manager import Manager
+from flotilla_manager.model import Topic
+from flotilla_manager.routing.gateway import offsets_in
+
+logger = logging.getLogger(__name__)
+
+_PARAMETERS = {"topic", "partition", "offset"}
+_WAIT_MS = 10_000
+_KEEP_ALIVE_S = 15.0
+_FETCH_BYTES = 256 << 10
+_LISTENERS_MAX = 500
+_QUEUE_MAX = 8  # fetched pieces that wait for a slow client
+_PARTITION_MAX = (1 << 32) - 1
+_AGAIN_S = 0.5
+_HEADERS: Headers = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # proxies would hold events back
+]
+
+
+class TailEndpoint:
+    """The plain ASGI endpoint."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, for as long as the client listens."""
+        if scope["method"] != "GET":
+            raise Refusal("method_not_allowed", "tail takes GET")
+        query = parse_query(scope["query_string"])
+        check_query(query)
+        one = number(query, "partition", None, _PARTITION_MAX) if "partition" in query else None
+        topic = await find_partition(self._manager, query.get("topic", ""), one or 0)
+        indexes = range(len(topic.partitions)) if one is None else (one,)
+        before = read_id(header(scope, b"last-event-id"))
+        begin = query.get("offset", "latest")
+        positions = {
+            index: before[index] if index in before else await self._begin(topic, index, begin) for index in indexes
+        }
+        if self._manager.listeners >= _LISTENERS_MAX:
+            raise Refusal("busy", f"{_LISTENERS_MAX} clients listen here, which is the limit; try again later")
+        self._manager.listeners += 1
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await self._stream(Stream(self._manager, topic, positions), receive, send)
+        finally:
+            self._manager.listeners -= 1
+
+    async def _begin(self, topic: Topic, index: int, begin: str) -> int:
+        response = await self._manager.gateway.fetch(
+            topic, index, f"offset={begin}&max_bytes=1", seconds=self._manager.settings.request_s_max
+        )
+        return offsets_in(response).first if begin == "earliest" else offsets_in(response).next
+
+    async def _stream(self, stream: "Stream", receive: Receive, send: Send) -> None:
+        """Send events until the client leaves, or the topic does."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(stream.follow(index)) for index in stream.positions]
+            leaving = group.create_task(leave(receive))
+            leaving.add_done_callback(lambda _: stream.end())
+            try:
+                await send({"type": "http.response.body", "body": b": listening\n\n", "more_body": True})
+                async for event in stream:
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+            finally:
+                for task in (*tasks, leaving):
+                    task.cancel()
+        await send({"type": "http.response.body", "body": b""})
+
+
+class Stream:
+    """The records of some partitions, as they come."""
+
+    def __init__(self, manager: Manager, topic: Topic, positions: Mapping[int, int]) -> None:
+        self._manager = manager
+        self._topic = topic
+        self._queue: asyncio.Queue[tuple[int, list[dict[str, Any]], int]] = asyncio.Queue(_QUEUE_MAX)
+        self._ended = asyncio.Event()
+        self._last = b""
+        self.positions = dict(positions)
+
+    def end(self, last: bytes = b"") -> None:
+        """Let the stream end, with a last event."""
+        self._last = self._last or last
+        self._ended.set()
+
+    async def follow(self, index: int) -> None:
+        """Fetch the records of one partition, as long as there is somebody who reads them."""
+        offset = self.positions[index]
+        while not self._ended.is_set():
+            try:
+                query = f"offset={offset}&max_bytes={_FETCH_BYTES}&wait_ms={_WAIT_MS}"
+                seconds = self._manager.settings.request_s_max
+                response = await self._manager.gateway.fetch(
+                    self._topic, index, query, seconds=seconds, wait_s=_WAIT_MS / 1000
+                )
+                records, offset = write_records(response.body, offset)
+            except Refusal as refusal:
+                first = refusal.details.get("first_offset")
+                if refusal.code == "offset_out_of_range" and isinstance(first, int) and first > offset:
+                    offset = first  # retention was faster
+                elif refusal.is_retryable:
+                    await asyncio.sleep(_AGAIN_S)
+                else:
+                    self.end(b"event: error\ndata: " + refusal.to_bytes() + b"\n\n")
+                continue
+            if records:
+                await self._queue.put((index, records, offset))
+
+    def __aiter__(self) -> "Stream":
+        return self
+
+    async def __anext__(self) -> bytes:
+        """The next events, or a sign of life; stops when the stream has ended."""
+        getting = asyncio.ensure_future(self._queue.get())
+        ending = asyncio.ensure_future(self._ended.wait())
+        try:
+            await asyncio.wait((getting, ending), timeout=_KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+            if self._ended.is_set():
+                return self._final()
+            return self._write(*getting.result()) if getting.done() else b": still here\n\n"
+        finally:
+            for task in (getting, ending):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    def _final(self) -> bytes:
+        last, self._last = self._last, b""
+        if not last:
+            raise StopAsyncIteration
+        return last
+
+    def _write(self, index: int, records: list[dict[str, Any]], next_offset: int) -> bytes:
+        events = []
+        for record in records:
+            self.positions[index] = record["offset"] + 1
+            data = msgspec.json.encode({"partition": index, **record})
+            events.append(b"id: " + write_id(self.positions) + b"\ndata: " + data + b"\n\n")
+        self.positions[index] = next_offset
+        return b"".join(events)
+
+
+def check_query(query: Mapping[str, str]) -> None:
+    """Refuse what would be ignored silently."""
+    unknown = sorted(query.keys() - _PARAMETERS)
+    if unknown:
+        raise Refusal("bad_request", f"{unknown[0][:40]!r} is not known; there are {', '.join(sorted(_PARAMETERS))}")
+    if query.get("offset", "latest") not in {"latest", "earliest"}:
+        raise Refusal("bad_request", f"offset is {query['offset'][:40]!r}; it must be latest or earliest")
+
+
+def write_id(positions: Mapping[int, int]) -> bytes:
+    """Write where every partition is."""
+    return ",".join(f"{index}:{offset}" for index, offset in sorted(positions.items())).encode()
+
+
+def read_id(text: bytes | None) -> dict[int, int]:
+    """Read where every partition was; nothing if there is nothing, or if it is not ours."""
+    if not text:
+        return {}
+    try:
+        pairs = [part.split(":") for part in text.decode("ascii").split(",")]
+        found = {int(index): int(offset) for index, offset in pairs}
+    except ValueError:
+        return {}
+    return found if all(0 <= offset < 1 << 63 for offset in found.values()) else {}
