@@ -104,6 +104,15 @@ def test_listeners_that_leave_cost_nothing(fleet: Fleet) -> None:
     wait_until("all listeners to be gone", nobody_listens)
 
 
+def test_a_manager_that_ends_lets_its_listeners_go(tmp_path: Path) -> None:
+    with Fleet(tmp_path, brokers=1, readers=1) as small:
+        small.create("ending", partitions=1)
+        with tail(small, topic="ending") as found:
+            assert small.readers[0].terminate() == 0
+            assert "graceful shutdown exceeded" not in small.readers[0].log(), "it did not wait for those who listen"
+            assert next(found, None) is None
+
+
 @pytest.mark.parametrize(
     ("params", "status"),
     [

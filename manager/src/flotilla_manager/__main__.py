@@ -47,7 +47,11 @@ async def serve(settings: Settings) -> int:
     server = make_server(make_app(manager), connections_max=settings.connections_max)
     manager.start()
     logger.info("%s %s serves clients on %s", settings.role, settings.name, sock.getsockname())
-    code = await run(server, [sock, *own], stop)
+
+    async def leave(_: int) -> None:
+        manager.hang_up()
+
+    code = await run(server, [sock, *own], stop, leave)
     await manager.close()
     return code
 

@@ -70,7 +70,7 @@ class Manager:
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
         self.is_prepared = False
-        self.listeners = 0  # clients that a topic is being told to
+        self.listeners: set[Callable[[], None]] = set()  # clients that a topic is being told to: how to end that
         self._make_writer(clock)
 
     def _make_writer(self, clock: Callable[[], float]) -> None:
@@ -142,6 +142,11 @@ class Manager:
         if error is not None:
             logger.critical("this manager cannot go on", exc_info=error)
             self._stop(EXIT_FAILED)
+
+    def hang_up(self) -> None:
+        """End what would not end by itself."""
+        for end in list(self.listeners):
+            end()
 
     async def close(self) -> None:
         """Let go of everything. A task that overhears that it is to end is told again."""

@@ -51,7 +51,7 @@ class _Gauges(Collector):
         yield _gauge("flotilla_database_up", "1 if the database answered last", int(manager.view.trouble is None))
         yield _gauge("flotilla_in_flight_bytes", "Messages that are under way", manager.lanes.in_flight.bytes)
         yield _gauge("flotilla_kept_record_bytes", "Records that are kept for consumers", manager.records.size)
-        yield _gauge("flotilla_listeners", "Clients that a topic is being told to", manager.listeners)
+        yield _gauge("flotilla_listeners", "Clients that a topic is being told to", len(manager.listeners))
         yield _gauge("flotilla_known_producers", "Producers that need no look-up", manager.producers.count)
         snapshot = manager.view.snapshot
         if snapshot is None:

@@ -58,14 +58,15 @@ class TailEndpoint:
         positions = {
             index: before[index] if index in before else await self._begin(topic, index, begin) for index in indexes
         }
-        if self._manager.listeners >= _LISTENERS_MAX:
+        stream, listeners = Stream(self._manager, topic, positions), self._manager.listeners
+        if len(listeners) >= _LISTENERS_MAX:
             raise Refusal("busy", f"{_LISTENERS_MAX} clients listen here, which is the limit; try again later")
-        self._manager.listeners += 1
+        listeners.add(stream.end)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            await self._stream(Stream(self._manager, topic, positions), receive, send)
+            await self._stream(stream, receive, send)
         finally:
-            self._manager.listeners -= 1
+            listeners.discard(stream.end)
 
     async def _begin(self, topic: Topic, index: int, begin: str) -> int:
         response = await self._manager.gateway.fetch(
