@@ -1,13 +1,11 @@
 """Real brokers as real processes on this machine, for tests and benchmarks."""
 
 import contextlib
-import json
+import random
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -20,6 +18,8 @@ T = TypeVar("T")
 _NO_PICKLE = Path(__file__).resolve().parent / "nopickle"  # no broker ever unpickles anything
 _WAIT_S = 30.0
 _POLL_S = 0.02
+_PORTS = range(10_000, 20_000)
+_ports = iter(random.sample(_PORTS, len(_PORTS)))  # each is given out once
 
 
 def wait_until(what: str, ask: Callable[[], T], timeout_s: float = _WAIT_S) -> T:
@@ -35,49 +35,12 @@ def wait_until(what: str, ask: Callable[[], T], timeout_s: float = _WAIT_S) -> T
 
 
 def free_port() -> int:
-    """Find a port that nobody uses."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
-class ManagerStub:
-    """Takes heartbeats as a manager does, and keeps them. It has its port, and listens when it is started."""
-
-    def __init__(self) -> None:
-        self.heard: list[dict[str, Any]] = []
-        self.url = f"http://127.0.0.1:{(port := free_port())}"
-        self._port = port
-        self._server: ThreadingHTTPServer | None = None
-
-    def start(self) -> None:
-        """Begin to answer."""
-        heard = self.heard
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                heard.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-                body = b'{"status": "ok", "writer_epoch": 1, "known": true}'
-                self.send_response(200)
-                self.send_header("content-length", str(len(body)))
-                self.send_header("connection", "close")
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-
-    def close(self) -> None:
-        """End."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
+    """Find a port that nobody uses, below those that the system gives to outgoing connections in the meantime."""
+    for port in _ports:
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 class BrokerProcess(ServerProcess):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster import BrokerProcess, Cluster, ManagerStub, wait_until
+from support.cluster import BrokerProcess, Cluster, wait_until
 from support.load import Load
 
 PARTITIONS = 3
@@ -240,37 +240,3 @@ def test_orders_for_a_leader_name_the_one_that_there_is(tmp_path: Path) -> None:
             answer = other.request("POST", f"{path}/{order}", json={"writer_epoch": 1})
             assert (answer.status_code, answer.json()["code"]) == (421, "not_leader")
             assert answer.json()["details"]["leader"] == {"id": leader.id, "url": leader.url}
-
-
-def test_a_broker_is_ready_when_a_manager_has_heard_of_it(tmp_path: Path) -> None:
-    """It tells the managers who it is, where it is reached and how its replicas are, and goes on when they leave."""
-    first, second = ManagerStub(), ManagerStub()
-    flags = (*QUICK, "--managers", f"{first.url},{second.url}", "--manager-heartbeat-s", "0.05", "--rack", "r1")
-    with Cluster(tmp_path, 1, flags) as cluster:
-        (broker,) = cluster.brokers
-        cluster.create("t")
-        answer = broker.request("GET", "/readyz")
-        assert (answer.status_code, "no manager" in answer.json()["reasons"][0]) == (503, True)
-        second.start()
-        wait_until("readiness", lambda: broker.request("GET", "/readyz").status_code == 200)
-        cluster.leader()
-        wait_until("a leader in a heartbeat", lambda: second.heard and second.heard[-1]["replicas"][0]["settled"])
-        told = second.heard[-1]
-        assert (told["id"], told["cluster_id"], told["rack"], told["starts"]) == (broker.id, None, "r1", 1)
-        assert (told["host"], told["port"], told["peer_port"]) == ("127.0.0.1", broker.port, broker.peer_port)
-        assert told["disk"]["used_bytes"] > 0
-        assert told["disk"]["segments_left"] > 0
-        assert told["broken"] == []
-        (replica,) = told["replicas"]
-        described = cluster.describe(broker)
-        assert set(replica) == {
-            "topic", "topic_id", "partition", "epoch", "members", "leader", "leads", "settled", "first_offset",
-            "next_offset", "size_bytes", "lag", "retention_ms", "retention_bytes",
-        }  # fmt: skip
-        assert replica == {name: described[name] for name in replica}
-        second.close()
-        first.start()
-        wait_until("the other manager to be told", lambda: first.heard)
-        assert broker.request("GET", "/readyz").status_code == 200, "once is enough"
-        first.close()
-        assert broker.terminate() == 0

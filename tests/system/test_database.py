@@ -69,13 +69,14 @@ def all_consume(crowd: Crowd) -> bool:
 
 
 def wait_known(fleet: Fleet) -> None:
-    """Wait until each manager has heard of the one producer: within a second or so, without being asked."""
+    """Wait until each manager has heard of topic and producer: within a second or so, without being asked."""
+    known = ("flotilla_known_producers 1.0", 'flotilla_topics{state="ready"} 1.0')
 
     def everybody_knows() -> bool:
-        urls = [one.own_url for one in fleet.managers]
-        return all("flotilla_known_producers 1.0" in httpx.get(f"{url}/metrics").text for url in urls)
+        told = [httpx.get(f"{one.own_url}/metrics").text for one in fleet.managers]
+        return all(line in text for text in told for line in known)
 
-    wait_until("all managers to know the producer", everybody_knows)
+    wait_until("all managers to know topic and producer", everybody_knows)
 
 
 def test_while_the_database_is_away_produce_and_fetch_go_on_and_the_rest_says_so(

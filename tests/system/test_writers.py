@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -307,3 +308,42 @@ def test_a_database_of_a_newer_version_is_named_and_left_alone(tmp_path: Path) -
         fleet.writer.start()
         assert fleet.writer.wait() == SCHEMA_TOO_NEW
         assert "newer version" in fleet.writer.log()
+
+
+def test_a_broker_is_ready_when_a_manager_has_heard_of_it(tmp_path: Path) -> None:
+    """It tells the managers who it is, where it is reached and how its replicas are, and goes on when they leave."""
+    fleet = Fleet(tmp_path, brokers=1, readers=1, broker_flags=[*QUICK, "--rack", "r1"])
+    (broker,) = fleet.brokers
+    try:
+        broker.start()
+        broker.wait_alive()
+        answer = broker.request("GET", "/readyz")
+        assert (answer.status_code, "no manager" in answer.json()["reasons"][0]) == (503, True)
+        fleet.start()
+        fleet.wait_ready()
+        wait_until("readiness", lambda: broker.request("GET", "/readyz").status_code == 200)
+        fleet.create("t", 1)
+
+        def told() -> dict[str, Any] | None:
+            state: dict[str, Any] = httpx.get(f"{fleet.url}/v1/control/state", timeout=30).json()
+            replicas = state["reports"][broker.id]["replicas"]
+            return state if replicas and replicas[0]["settled"] else None
+
+        state = wait_until("a leader in a heartbeat", told)
+        assert state is not None
+        (known,) = state["brokers"]
+        assert (known["id"], known["rack"], known["active"]) == (broker.id, "r1", True)
+        assert (known["host"], known["port"], known["peer_port"]) == ("127.0.0.1", broker.port, broker.peer_port)
+        report = state["reports"][broker.id]
+        assert report["disk"]["used_bytes"] > 0
+        assert report["disk"]["segments_left"] > 0
+        assert report["broken"] == []
+        (replica,) = report["replicas"]
+        (described,) = broker.get("/v1/replicas")["replicas"]
+        assert {name: described[name] for name in replica} == {**replica, "members": list(replica["members"])}
+        for manager in fleet.managers:
+            manager.kill()
+        assert broker.request("GET", "/readyz").status_code == 200, "once is enough"
+        assert broker.terminate() == 0
+    finally:
+        fleet.close()
