@@ -24,7 +24,7 @@ ENDS_S_MAX = 12.0  # requests have 5 s to end, and so has a statement
 
 
 def rebuild_command(fleet: Fleet) -> list[str]:
-    command = [sys.executable, "-m", "flotilla_manager.rebuild", "--database", fleet.database]
+    command = [sys.executable, "-m", "flotilla.command", "admin", "rebuild-metadata", "--database", fleet.database]
     for broker in fleet.brokers:
         command += ["--broker", broker.url]
     return command
