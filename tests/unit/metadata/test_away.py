@@ -1,12 +1,14 @@
 """A database that is away: nothing hangs, nothing is lost, and everything goes on by itself when it is back."""
 
 import asyncio
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
 
+import psycopg2
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from flotilla_manager.metadata import (
     AsyncMetadata,
@@ -68,6 +70,24 @@ def test_a_store_does_not_notice_a_restart_between_two_calls(server: Postgres, p
     patient.take_over("http://writer")
     server.restart()
     assert patient.take_over("http://writer") == 2
+
+
+@pytest.mark.parametrize("error", [psycopg2.OperationalError("gone"), sqlite3.OperationalError("gone")])
+def test_what_goes_wrong_when_a_connection_is_given_back_is_told_like_anything_else(
+    patient: Store, error: Exception
+) -> None:
+    """SQLAlchemy does not wrap it, and it may come after a commit. Seen where a primary died between two statements."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    event.listen(patient._engine, "checkin", fail)
+    with pytest.raises(DatabaseAway, match="the database is away: gone"):
+        patient.version()
+    with pytest.raises(OutcomeUnknown, match="the database is away: gone"):
+        patient.take_over("http://writer")
+    event.remove(patient._engine, "checkin", fail)
+    assert works(patient)
 
 
 def test_a_commit_that_is_cut_off_has_an_unknown_outcome(server: Postgres, patient: Store) -> None:

@@ -5,10 +5,12 @@ topology, which the epoch allows and which raises the version) or `registering` 
 stays).
 """
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg2
 from sqlalchemy import Connection, RootTransaction, Row, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -60,7 +62,7 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Change something, wholly or not at all."""
-        with self._translated(), self._writing_engine.connect() as connection:
+        with self._translated(OutcomeUnknown), self._writing_engine.connect() as connection:
             transaction = connection.begin()
             try:
                 yield connection
@@ -107,11 +109,15 @@ class Database:
             raise ours from None
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, bare: type[DatabaseAway] = DatabaseAway) -> Iterator[None]:
+        """Make errors ours. What SQLAlchemy does not wrap comes from giving a connection back, after all was done."""
         try:
             yield
         except (DBAPIError, PoolTimeout) as error:
             raise self._translate(error) from None
+        except (psycopg2.Error, sqlite3.Error) as error:
+            text = self._connections.without_password(" ".join(str(error).split()))
+            raise bare(f"the database is away: {text}") from None
 
     def _translate(self, error: DBAPIError | PoolTimeout) -> MetadataError:
         if isinstance(error, PoolTimeout):
