@@ -384,6 +384,20 @@ def test_clients_that_fell_silent_show_as_inactive(tmp_path: Path) -> None:
         wait_until("both to be active again", lambda: status() == ("active", "active"))
 
 
+def test_a_manager_that_fell_silent_shows_as_inactive(tmp_path: Path) -> None:
+    with Fleet(tmp_path, brokers=1, readers=2) as small:
+
+        def status() -> dict[str, str]:
+            return {one["name"]: one["status"] for one in small.get("/managers")["managers"]}
+
+        everybody = {"writer": "active", "reader-0": "active", "reader-1": "active"}
+        wait_until("all managers to show", lambda: status() == everybody)
+        small.readers[1].kill()
+        wait_until("one to be inactive", lambda: status() == {**everybody, "reader-1": "inactive"})
+        small.readers[1].start()
+        wait_until("it to be active again", lambda: status() == everybody)
+
+
 def test_every_server_has_metrics_and_health(fleet: Fleet) -> None:
     for url in (fleet.url, fleet.writer.url, *(broker.url for broker in fleet.brokers)):
         assert httpx.get(f"{url}/healthz").json()["status"] == "alive"
