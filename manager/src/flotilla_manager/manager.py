@@ -234,7 +234,7 @@ class Manager:
         return [
             {
                 "broker_id": one.id,
-                "broker_host": one.url.removeprefix("http://"),
+                "broker_host": one.address,
                 "rack": one.rack,
                 "status": "active" if one.active else "inactive",
                 "deactivated": one.cordoned,

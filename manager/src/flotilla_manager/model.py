@@ -36,6 +36,8 @@ class Topic:
     retention_ms: int | None
     retention_bytes: int | None
     owner: str | None = None  # the resource that owns it, which alone may change or delete it
+    batch_bytes_max: int | None = None  # the largest batch; without one, the limit of all topics
+    compression: str | None = None  # what producers should use: a hint
 
     @property
     def replication(self) -> int:
@@ -57,12 +59,17 @@ class Broker:
     cordoned: bool = False  # somebody said that it should take no new replicas and lead nothing
     wanted: bool = True  # an operator's word; False while it is to be removed
     removed: bool = False  # somebody removed it; its heartbeats do not bring it back
+    tls: bool = False  # clients speak TLS with it
+
+    @property
+    def address(self) -> str:
+        """Its host and port, as people write them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def url(self) -> str:
         """Where clients reach it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{'https' if self.tls else 'http'}://{self.address}"
 
     @property
     def may_hold_more(self) -> bool:

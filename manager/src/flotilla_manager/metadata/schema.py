@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert, inspect, text
 from flotilla_manager.metadata import tables
 from flotilla_manager.metadata.errors import SchemaTooNew
 
-HEAD = "0001"  # the newest migration
+HEAD = "0002"  # the newest migration
 FOLDER = Path(__file__).parent / "migrations"
 
 _LOCK = 0x666C6F74696C6C61  # PostgreSQL's advisory lock of this database: one that migrates at a time

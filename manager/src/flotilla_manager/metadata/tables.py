@@ -6,6 +6,8 @@
   never see, every smaller one.
 - Members of epochs are ids of brokers without a foreign key: a rebuild may know a member whose broker is gone.
 - `epochs` keeps what a partition's earlier lives came to; `partitions.epoch` is the current one.
+- Of a token, only a digest is kept. Whoever adds or removes one raises the version of the topology.
+- Whoever changes a group's members or who has its partitions locks its row in `groups` first; who commits shares it.
 """
 
 from sqlalchemy import (
@@ -20,11 +22,16 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    false,
     text,
 )
 
 ID_LENGTH = 32
 NAME_LENGTH = 200
+TOKEN_ID_LENGTH = 16
+DIGEST_LENGTH = 64
+MEMBER_ID_LENGTH = 64
+NOTE_LENGTH = 1000
 
 metadata = MetaData(
     naming_convention={
@@ -70,6 +77,8 @@ topics = Table(
     Column("retention_bytes", BigInteger),
     Column("owner", String),
     Column("created_ms", BigInteger, nullable=False),
+    Column("batch_bytes_max", BigInteger),
+    Column("compression", String(16)),
     CheckConstraint("state IN ('creating', 'ready', 'deleting', 'deleted')", name="state"),
     CheckConstraint("retention_ms >= 0 AND retention_bytes >= 0", name="retention"),
     Index("uq_topics_name_alive", "name", unique=True, postgresql_where=_ALIVE, sqlite_where=_ALIVE),
@@ -131,6 +140,7 @@ brokers = Table(
     Column("cordoned", Boolean, nullable=False),
     Column("wanted", Boolean, nullable=False),
     Column("removed", Boolean, nullable=False),
+    Column("tls", Boolean, nullable=False, server_default=false()),
     CheckConstraint("port BETWEEN 1 AND 65535 AND peer_port BETWEEN 1 AND 65535", name="ports"),
     sqlite_autoincrement=True,
 )
@@ -176,4 +186,69 @@ positions = Table(
     Column("partition", Integer, primary_key=True),
     Column("next_offset", BigInteger, nullable=False),
     CheckConstraint("partition >= 0 AND next_offset >= 0", name="next_offset"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", String(TOKEN_ID_LENGTH), primary_key=True),
+    Column("name", String(NAME_LENGTH), nullable=False),
+    Column("digest", String(DIGEST_LENGTH), nullable=False),
+    Column("grants", String, nullable=False),  # as in "produce:orders.* consume:*"
+    Column("bytes_per_s", BigInteger),
+    Column("requests_per_s", BigInteger),
+    Column("in_flight_bytes", BigInteger),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger),
+)
+
+groups = Table(
+    "groups",
+    metadata,
+    Column("name", String(NAME_LENGTH), primary_key=True),
+    Column("strategy", String(16)),  # of the members that it has or had last
+    Column("generation", BigInteger, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    CheckConstraint("generation >= 0", name="generation"),
+)
+
+
+def _group_name() -> Column[str]:
+    return Column("group_name", String(NAME_LENGTH), ForeignKey("groups.name", ondelete="CASCADE"), primary_key=True)
+
+
+members = Table(
+    "members",
+    metadata,
+    _group_name(),
+    Column("id", String(MEMBER_ID_LENGTH), primary_key=True),
+    Column("topics", String, nullable=False),  # names, with spaces between them
+    Column("timeout_ms", BigInteger, nullable=False),
+    Column("joined", BigInteger, nullable=False),  # the generation in which it joined last
+    Column("synced", BigInteger, nullable=False),  # the generation in which it was told last what it has
+)
+
+holdings = Table(  # who has which partition of a group, and who is to have it
+    "holdings",
+    metadata,
+    _group_name(),
+    _topic_id(primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("owner", String(MEMBER_ID_LENGTH)),
+    Column("since", BigInteger, nullable=False),  # the generation in which the owner got it
+    Column("target", String(MEMBER_ID_LENGTH)),
+    Index(None, "topic_id"),
+)
+
+commits = Table(
+    "commits",
+    metadata,
+    _group_name(),
+    _topic_id(primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("next_offset", BigInteger, nullable=False),
+    Column("note", String(NOTE_LENGTH)),
+    Column("committed_ms", BigInteger, nullable=False),
+    CheckConstraint("partition >= 0 AND next_offset >= 0", name="next_offset"),
+    Index(None, "topic_id"),
 )

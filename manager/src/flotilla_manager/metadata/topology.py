@@ -139,6 +139,8 @@ def _topic_values(topic: Topic) -> dict[str, Any]:
         "retention_ms": topic.retention_ms,
         "retention_bytes": topic.retention_bytes,
         "owner": topic.owner,
+        "batch_bytes_max": topic.batch_bytes_max,
+        "compression": topic.compression,
     }
 
 
@@ -208,6 +210,8 @@ def _topic(row: Row[Any], partitions: tuple[Partition, ...]) -> Topic:
         retention_ms=row.retention_ms,
         retention_bytes=row.retention_bytes,
         owner=row.owner,
+        batch_bytes_max=row.batch_bytes_max,
+        compression=row.compression,
     )
 
 

@@ -126,4 +126,4 @@ def find(snapshot: Snapshot, host: str) -> Broker:
 
 
 def _names(broker: Broker) -> set[str]:
-    return {broker.id, broker.url, broker.url.removeprefix("http://")}
+    return {broker.id, broker.url, broker.address}
