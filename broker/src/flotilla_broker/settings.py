@@ -14,6 +14,7 @@ from pathlib import Path
 from flotilla.records import BATCH_BYTES_MAX
 from flotilla.serving import settings
 from flotilla.serving.logs import LEVELS
+from flotilla.serving.safety import AUTH_HELP, AUTO, check_safety, is_auth_on
 from flotilla.serving.settings import (
     PORT_MAX,
     SettingsInvalid,
@@ -38,7 +39,6 @@ _ANY = {"0.0.0.0", "::"}  # noqa: S104 - where one can listen, and nobody can go
 _RACK = re.compile(r"[\x21-\x7e]{1,200}")
 _S_MIN = 0.01
 _S_MAX = 3600
-_SECRET_BYTES_MIN = 16
 _CONNECTIONS_MIN = 8
 
 
@@ -66,7 +66,13 @@ class Settings:
     rack: str | None = setting(
         None, "what fails together with this broker: replicas go to different ones", lambda text: text or None
     )
-    secret_file: Path | None = setting(None, "a file with the secret that all brokers share", Path)
+    auth: str = setting(AUTO, AUTH_HELP)
+    secret_file: Path | None = setting(None, "a file with the secret that all servers share", Path)
+    tls_cert: Path | None = setting(None, "TLS for clients: this server's certificate", Path)
+    tls_key: Path | None = setting(None, "TLS for clients: the certificate's key", Path)
+    tls_ca: Path | None = setting(
+        None, "who signs certificates of managers; by default, whom this machine trusts", Path
+    )
     peer_cert: Path | None = setting(None, "mutual TLS between brokers: this broker's certificate", Path)
     peer_key: Path | None = setting(None, "mutual TLS between brokers: the certificate's key", Path)
     peer_ca: Path | None = setting(None, "mutual TLS between brokers: who signs their certificates", Path)
@@ -96,15 +102,19 @@ class Settings:
         self._check_advertised()
         self._check_limits()
         require(self.log_level in LEVELS, "log_level", "debug, info, warning or error")
-        if self.secret is not None:
-            require(len(self.secret) >= _SECRET_BYTES_MIN, "secret", f"at least {_SECRET_BYTES_MIN} bytes long")
-        elif not is_loopback(self.peer_host):
+        check_safety(self)
+        if self.secret is None and not is_loopback(self.peer_host):
             raise SettingsInvalid(
                 "secret is missing, and peer_host is not the loopback: set FLOTILLA_SECRET, or secret_file"
             )
         given = [path for path in (self.peer_cert, self.peer_key, self.peer_ca) if path is not None]
         require(len(given) in {0, 3}, "peer_cert, peer_key and peer_ca", "given together or not at all")
         _ = self.log_config, self.raft_config  # they have rules of their own
+
+    @property
+    def is_auth_on(self) -> bool:
+        """Whether callers have to say who they are."""
+        return is_auth_on(self)
 
     def _check_limits(self) -> None:
         require(self.body_bytes_max >= BATCH_BYTES_MAX, "body_bytes_max", f"at least {BATCH_BYTES_MAX}, a batch")
@@ -208,5 +218,5 @@ def make_parser() -> argparse.ArgumentParser:
         Settings,
         prog="python -m flotilla_broker",
         description="A broker of Flotilla: keeps replicas of partitions, takes appends, answers fetches.",
-        epilog="The secret that brokers share comes from FLOTILLA_SECRET or from --secret-file, never from a flag.",
+        epilog="The secret that servers share comes from FLOTILLA_SECRET or from --secret-file, never from a flag.",
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from flotilla.records import BATCH_BYTES_MAX
 from flotilla.serving.logs import LEVELS
+from flotilla.serving.safety import AUTH_HELP, AUTO, check_safety, is_auth_on
 from flotilla.serving.settings import (
     SettingsInvalid,
     load,
@@ -22,6 +23,7 @@ from flotilla.serving.settings import (
     parse_url,
     require,
     require_port,
+    secret,
     setting,
 )
 
@@ -66,7 +68,15 @@ class Settings:
     client_silence_s: float = setting(
         30.0, "producers and consumers that are silent for so long show as inactive", float
     )
+    auth: str = setting(AUTO, AUTH_HELP)
+    secret_file: Path | None = setting(None, "a file with the secret that all servers share", Path)
+    tls_cert: Path | None = setting(None, "TLS for clients: this server's certificate", Path)
+    tls_key: Path | None = setting(None, "TLS for clients: the certificate's key", Path)
+    tls_ca: Path | None = setting(
+        None, "who signs certificates of other servers; by default, whom this machine trusts", Path
+    )
     log_level: str = setting("info", ", ".join(LEVELS))
+    secret: bytes | None = secret("secret_file")
 
     def __post_init__(self) -> None:
         require(self.role in ROLES, "role", "writer or reader")
@@ -85,6 +95,12 @@ class Settings:
             require(_S_MIN <= getattr(self, name) <= _S_MAX, name, f"from {_S_MIN} to {_S_MAX} seconds")
         require(0 <= self.wait_ms_max <= _S_MAX * 1000, "wait_ms_max", f"from 0 to {_S_MAX * 1000}")
         require(self.log_level in LEVELS, "log_level", ", ".join(LEVELS))
+        check_safety(self)
+
+    @property
+    def is_auth_on(self) -> bool:
+        """Whether callers have to say who they are."""
+        return is_auth_on(self)
 
     def at_port(self, port: int) -> "Settings":
         """Fill in what follows from the port that was bound."""
