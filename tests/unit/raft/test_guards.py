@@ -280,7 +280,15 @@ def test_a_reply_counts_only_in_its_own_term() -> None:
 
 def test_a_commit_is_known_up_to_where_the_disk_is() -> None:
     """D, for groups of one as well."""
-    assert [known_commit(commit, 5) for commit in (4, 5, 6)] == [4, 5, 5]
+    assert [known_commit(commit, 5, 0) for commit in (4, 5, 6)] == [4, 5, 5]
+
+
+def test_entries_of_earlier_terms_are_committed_by_one_of_the_leader_s_own_that_is_on_its_disk() -> None:
+    """D, and Raft's figure 8: what is on a majority of disks may still be replaced, if it is of an earlier term."""
+    noop = 7
+    assert known_commit(9, 6, noop) == 0, "the no-op is counted, and not on this disk"
+    assert [known_commit(9, durable, noop) for durable in (7, 8, 9, 10)] == [7, 8, 9, 9]
+    assert [known_commit(commit, 6, noop) for commit in (4, 5, 6)] == [4, 5, 6], "known from the leader before"
 
 
 def test_of_two_that_ask_at_the_same_time_one_gives_way() -> None:

@@ -99,6 +99,31 @@ def test_an_entry_is_committed_with_a_majority_of_disks_and_the_leader_s_own(mem
     assert sent.offset == 1
 
 
+def test_a_new_leader_commits_what_it_found_only_when_its_own_first_entry_is_on_its_disk() -> None:
+    """Raft's figure 8: before, another one could still be elected whose log has other entries in their place."""
+    net, (one, two, three) = led()
+    net.isolate(one)
+    net.isolate(two)
+    one.append(b"found")  # of term 1, on this disk alone
+    net.wait(20)
+    assert not one.raft.is_leader
+    net.connect_all()
+    one.slow = True
+    net.campaign(one)
+    net.settle()
+    while not one.raft.is_leader:  # its vote for itself has to be on disk before it asks for others
+        assert one.flush()
+        net.settle()
+    assert two.partition.log.durable_index > one.partition.log.durable_index, "its no-op is on their disks alone"
+    net.settle()
+    assert one.raft.commit_index == 1
+    assert {node.partition.committed_offset for node in (one, two, three)} == {0}
+    one.flush_all()
+    net.settle()
+    assert one.values == two.values == three.values == [b"found"]
+    assert one.partition.committed_offset == 1
+
+
 def test_a_group_of_one_commits_only_what_is_durable() -> None:
     """D: in a group of one there are no replies to wait for."""
     net, (one,) = led(1)

@@ -305,7 +305,7 @@ class RaftGroup:
                 self._leadership = Leadership(self.member, now)
                 self._core.tick(now)
             self.member.machine.role_changed()
-        index = known_commit(self._core.commit_index, self.log.durable_index)
+        index = known_commit(self._core.commit_index, self.log.durable_index, self._core.noop_index)
         if index > self.commit_index:
             self.member.commit_index = index
             self.member.machine.committed(index)

@@ -121,13 +121,18 @@ def is_countable(reply_term: int, current_term: int) -> bool:
     return reply_term == current_term
 
 
-def known_commit(commit_index: int, durable_index: int) -> int:
+def known_commit(commit_index: int, durable_index: int, noop_index: int) -> int:
     """Tell how far this replica may act on a commit (guard D): what it says was committed, it has on disk.
 
     The core counts itself without asking whether its own copy is on disk (660), and in a group of one it commits at
     once. Followers reply only for what is on theirs; so with this a commit has a majority of disks, ours among them.
+
+    If it counted entries of its own leadership, which begins at `noop_index`, and none of them is on this disk, nothing
+    is known (0). Entries of earlier terms before them may be on a majority of disks and still be replaced: only one of
+    the leader's own term protects them (Raft, 5.4.2 and figure 8), and after a crash here there would be none.
     """
-    return min(commit_index, durable_index)
+    index = min(commit_index, durable_index)
+    return 0 if index < noop_index <= commit_index else index
 
 
 def is_first_vote(voters: set[str], voter: str) -> bool:
