@@ -1,0 +1,99 @@
+"""The table of all tokens, as servers pass it on and keep it.
+
+Managers read it from the database, brokers get it with the answer to a heartbeat and keep it in a file. Its version
+is a digest of its content: whoever has the same version has the same table, however it came about.
+
+Whatever is not understood is refused as a whole: a field that is passed over could have been a restriction.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from flotilla.access.grants import Grant
+from flotilla.access.tokens import GRANTS_MAX, Token
+
+TOKENS_MAX = 10_000
+TABLE_BYTES_MAX = 32 << 20  # as JSON; no table of valid tokens is larger
+_FORMAT = 1
+_VERSION_LENGTH = 16
+_TEXTS = ("id", "name", "digest")
+_NUMBERS = ("created_ms",)
+_OPTIONAL_NUMBERS = ("bytes_per_s", "requests_per_s", "in_flight_bytes", "expires_ms")
+_FIELDS = {*_TEXTS, *_NUMBERS, *_OPTIONAL_NUMBERS, "grants"}
+
+
+class TableInvalid(ValueError):
+    """What was given as a table is none."""
+
+
+@dataclass(frozen=True)
+class AccessTable:
+    """All tokens, sorted by id."""
+
+    tokens: tuple[Token, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) > TOKENS_MAX:
+            raise TableInvalid(f"there are {len(self.tokens)} tokens; {TOKENS_MAX} is the limit")
+        object.__setattr__(self, "tokens", tuple(sorted(self.tokens, key=lambda token: token.id)))
+        if len({token.id for token in self.tokens}) != len(self.tokens):
+            raise TableInvalid("a token is in the table twice")
+
+    @cached_property
+    def version(self) -> str:
+        """A digest of the content."""
+        data = json.dumps(self.to_builtins(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(data.encode()).hexdigest()[:_VERSION_LENGTH]
+
+    def to_builtins(self) -> dict[str, Any]:
+        """Write it down as JSON has it."""
+        return {"format": _FORMAT, "tokens": [_write(token) for token in self.tokens]}
+
+    @classmethod
+    def from_builtins(cls, data: object) -> "AccessTable":
+        """Read what came from a file or from the network, and may be anything; raises ValueError."""
+        found = _mapping(data, {"format", "tokens"}, "an access table")
+        if found["format"] != _FORMAT or isinstance(found["format"], bool):
+            raise TableInvalid(f"the access table has another format than {_FORMAT}, the one that this server reads")
+        tokens = _list(found["tokens"], TOKENS_MAX, "tokens")
+        return cls(tuple(_read(token) for token in tokens))
+
+
+def _write(token: Token) -> dict[str, Any]:
+    plain = {name: getattr(token, name) for name in (*_TEXTS, *_NUMBERS, *_OPTIONAL_NUMBERS)}
+    return {**plain, "grants": [str(grant) for grant in token.grants]}
+
+
+def _read(data: object) -> Token:
+    found = _mapping(data, _FIELDS, "a token in the access table")
+    for name in _TEXTS:
+        _check(isinstance(found[name], str), name)
+    for name in (*_NUMBERS, *_OPTIONAL_NUMBERS):
+        is_left_out = found[name] is None and name in _OPTIONAL_NUMBERS
+        _check(is_left_out or (isinstance(found[name], int) and not isinstance(found[name], bool)), name)
+    grants = _list(found["grants"], GRANTS_MAX, "grants")
+    for grant in grants:
+        _check(isinstance(grant, str), "grants")
+    return Token(**{**found, "grants": tuple(Grant.parse(grant) for grant in grants)})
+
+
+def _mapping(data: object, fields: set[str], what: str) -> Mapping[str, Any]:
+    if not isinstance(data, Mapping) or set(data) != fields:
+        raise TableInvalid(f"{what} must be an object with exactly these fields: {', '.join(sorted(fields))}")
+    return data
+
+
+def _list(data: object, length_max: int, what: str) -> list[Any]:
+    if not isinstance(data, list) or len(data) > length_max:
+        raise TableInvalid(f"{what} of the access table must be a list of at most {length_max}")
+    return data
+
+
+def _check(holds: bool, name: str) -> None:
+    """Never show the value: by mistake it may be a secret."""
+    if not holds:
+        raise TableInvalid(f"{name} of a token in the access table has the wrong type")

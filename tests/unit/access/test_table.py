@@ -1,0 +1,99 @@
+"""The table of tokens: the same content has the same version, and nothing that is not a table becomes one."""
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flotilla.access import TABLE_BYTES_MAX, TOKENS_MAX, AccessTable, Grant, Scope, TableInvalid, Token
+
+TOKEN = Token(
+    id="00000000000000aa", name="one", digest="ab" * 32, grants=(Grant(Scope.PRODUCE, "orders.*"), Grant(Scope.ADMIN)),
+    bytes_per_s=1000, created_ms=1, expires_ms=2,
+)  # fmt: skip
+OTHER = Token(id="00000000000000bb", name="ü", digest="cd" * 32, grants=(Grant(Scope.CONSUME),), created_ms=1)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+def test_a_table_goes_through_json_and_back() -> None:
+    table = AccessTable((TOKEN, OTHER))
+    again = AccessTable.from_builtins(json.loads(json.dumps(table.to_builtins())))
+    assert again == table
+    assert again.version == table.version
+
+
+def test_the_version_is_of_the_content_whatever_its_order() -> None:
+    """A broker and a manager that have the same tokens agree on that, also between versions of this program."""
+    assert AccessTable((TOKEN, OTHER)).version == AccessTable((OTHER, TOKEN)).version == "3514913a1e0be264"
+    assert AccessTable().version != AccessTable((TOKEN,)).version != AccessTable((OTHER,)).version
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("id", "00000000000000ab"), ("name", "two"), ("digest", "ac" * 32), ("grants", ["admin:*"]), ("bytes_per_s", None),
+    ("requests_per_s", 1), ("in_flight_bytes", 1), ("created_ms", 2), ("expires_ms", 3),
+])  # fmt: skip
+def test_every_field_counts_for_the_version(field: str, value: object) -> None:
+    changed = AccessTable((TOKEN,)).to_builtins()
+    changed["tokens"][0][field] = value
+    assert AccessTable.from_builtins(changed).version != AccessTable((TOKEN,)).version
+
+
+@given(json_values)
+def test_no_hostile_value_becomes_a_table(value: object) -> None:
+    with pytest.raises(TableInvalid):
+        AccessTable.from_builtins(value)
+
+
+@given(field=st.sampled_from(sorted(AccessTable((TOKEN,)).to_builtins()["tokens"][0])), value=json_values)
+def test_a_hostile_field_is_a_valid_one_or_refused(field: str, value: object) -> None:
+    """Whatever a field is replaced by, a table is made of values of the right types, or there is none."""
+    data = AccessTable((TOKEN,)).to_builtins()
+    data["tokens"][0][field] = value
+    with contextlib.suppress(ValueError):
+        table = AccessTable.from_builtins(data)
+        assert table.to_builtins() == data
+        assert type(table.to_builtins()["tokens"][0][field]) is type(value)
+
+
+def _without(**changes: object) -> dict[str, Any]:
+    return {**AccessTable((TOKEN,)).to_builtins(), **changes}
+
+
+@pytest.mark.parametrize("data", [
+    None, [], {}, "tokens", {"tokens": []}, {"format": 1}, _without(format=2), _without(format=True),
+    _without(format="1"), _without(more=1), _without(tokens={}), _without(tokens=None), _without(tokens=[None]),
+    _without(tokens=[{}]), _without(tokens=[{**_without()["tokens"][0], "only_from": "10.0.0.1"}]),
+    _without(tokens=_without()["tokens"] * 2), _without(tokens=[0] * (TOKENS_MAX + 1)),
+])  # fmt: skip
+def test_what_is_not_understood_is_refused_as_a_whole(data: object) -> None:
+    """A field that is passed over could have been a restriction; a token that is there twice could have two grants."""
+    with pytest.raises(TableInvalid):
+        AccessTable.from_builtins(data)
+
+
+def test_no_table_is_larger_than_servers_take() -> None:
+    """Or the answer to a heartbeat could not be read, and with it nothing that a manager says."""
+    grants = tuple(Grant(Scope.CONSUME, "x" * 11) for _ in range(99))
+    largest = Token(
+        id="f" * 16, name="\N{GRINNING FACE}" * 100, digest="f" * 64, grants=(*grants, Grant(Scope.CONSUME, "x" * 11)),
+        bytes_per_s=(1 << 63) - 1, requests_per_s=(1 << 63) - 1, in_flight_bytes=(1 << 63) - 1,
+        created_ms=(1 << 63) - 1, expires_ms=(1 << 63) - 1,
+    )  # fmt: skip
+    size = len(json.dumps(AccessTable((largest,)).to_builtins(), ensure_ascii=False).encode())
+    assert size * TOKENS_MAX <= TABLE_BYTES_MAX
+
+
+def test_no_message_shows_a_digest() -> None:
+    data = _without(tokens=_without()["tokens"] * 2)
+    with pytest.raises(TableInvalid) as caught:
+        AccessTable.from_builtins(data)
+    assert TOKEN.digest not in str(caught.value)
+    assert TOKEN.digest not in repr(AccessTable((TOKEN,)))
