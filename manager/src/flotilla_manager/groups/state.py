@@ -9,9 +9,11 @@ A generation is a number that rises with every change of who is to have what, an
 - `Holding.since`: a commit with a lower generation was meant before this member got the partition (again).
 """
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
 
@@ -52,13 +54,50 @@ class Holding:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """A group. One without members has no holdings; its generation and its commits stay."""
+    """A group. One without members has no holdings; its generation and its commits stay.
+
+    What follows from the fields is found out once for each state of a group: members ask much more often than they
+    change anything.
+    """
 
     name: str
     strategy: Strategy | None = None  # of the members that it has or had last
     generation: int = 0
     members: Mapping[str, Member] = field(default_factory=dict)
     holdings: Mapping[Place, Holding] = field(default_factory=dict)
+
+    @cached_property
+    def concerns(self) -> Mapping[str, Sequence[Place]]:
+        """The places that each member owns or is to own."""
+        found: defaultdict[str, list[Place]] = defaultdict(list)
+        for place, holding in self.holdings.items():
+            if holding.owner is not None:
+                found[holding.owner].append(place)
+            if holding.target is not None and holding.target != holding.owner:
+                found[holding.target].append(place)
+        return found
+
+    @cached_property
+    def topics(self) -> frozenset[str]:
+        """The names that anybody subscribes to."""
+        return frozenset(topic for member in self.members.values() for topic in member.topics)
+
+    @cached_property
+    def dealt(self) -> Mapping[str, int]:
+        """How many partitions of each topic, by its id, are to be somebody's."""
+        return Counter(place.topic_id for place, holding in self.holdings.items() if holding.target is not None)
+
+    @cached_property
+    def unwanted(self) -> frozenset[str]:
+        """The ids of topics that nobody subscribes to any more, but of which somebody still owns partitions."""
+        return frozenset(place.topic_id for place, holding in self.holdings.items() if holding.target is None)
+
+    @cached_property
+    def is_settled(self) -> bool:
+        """Whether everybody knows what it is to have, and has it."""
+        return all(member.synced == self.generation for member in self.members.values()) and all(
+            holding.owner == holding.target for holding in self.holdings.values()
+        )
 
 
 class Subscribed(NamedTuple):

@@ -1,0 +1,44 @@
+"""The arithmetic on a group's offsets: what is left to read, and where a reset leads."""
+
+import pytest
+
+from flotilla_manager.groups.offsets import Bounds, ResetKind, ResetTo, lag, reset_offset
+
+BOUNDS = Bounds(10, 30)
+
+
+@pytest.mark.parametrize(
+    ("committed", "left"),
+    [
+        (None, 20),
+        (10, 20),
+        (25, 5),
+        (30, 0),
+        (3, 20),  # retention went on
+        (99, 0),  # records that were there are gone
+    ],
+)
+def test_what_is_left_is_counted_from_what_is_there(committed: int | None, left: int) -> None:
+    assert lag(committed, BOUNDS) == left
+
+
+@pytest.mark.parametrize(
+    ("to", "committed", "at_time", "expected"),
+    [
+        (ResetTo(ResetKind.EARLIEST), 20, 30, 10),
+        (ResetTo(ResetKind.LATEST), 20, 30, 30),
+        (ResetTo(ResetKind.TIMESTAMP, 1234), 20, 17, 17),
+        (ResetTo(ResetKind.TIMESTAMP, 1234), 20, None, 30),
+        (ResetTo(ResetKind.OFFSET, 12), 20, 30, 12),
+        (ResetTo(ResetKind.OFFSET, 5), 20, 30, 10),
+        (ResetTo(ResetKind.OFFSET, 1 << 62), 20, 30, 30),
+        (ResetTo(ResetKind.SHIFT, -5), 20, 30, 15),
+        (ResetTo(ResetKind.SHIFT, 5), None, 30, 15),
+        (ResetTo(ResetKind.SHIFT, -(1 << 62)), 20, 30, 10),
+        (ResetTo(ResetKind.SHIFT, 1 << 62), 20, 30, 30),
+    ],
+)
+def test_a_reset_never_leads_out_of_what_is_there(
+    to: ResetTo, committed: int | None, at_time: int | None, expected: int
+) -> None:
+    assert reset_offset(to, committed, BOUNDS, at_time) == expected
