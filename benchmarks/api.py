@@ -2,12 +2,13 @@
 
 Three brokers, a writer, two readers, SQLite, one client process; each figure is from one run on one machine.
 
-Usage: api.py [--seconds 5] [--only produce,consume,batches]
+Usage: api.py [--seconds 5] [--only produce,consume,batches] [--tls]
 """
 
 import argparse
 import asyncio
 import os
+import ssl
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from measuring import append, cpu, percentiles, raw_rate
 
 from flotilla.net import Connection
+from support import certificates
 from support.fleet import Fleet
 
 PARTITIONS = 4
@@ -36,12 +38,14 @@ def main() -> None:
     parser.add_argument("--only", default="produce,consume,batches", help="what to measure")
     parser.add_argument("--batch", type=int, default=1000, help="records per batch")
     parser.add_argument("--database", help="instead of SQLite: postgresql://…")
+    parser.add_argument("--tls", action="store_true", help="with certificates everywhere, made for this run")
     options = parser.parse_args()
     wanted = options.only.split(",")
     uvloop.install()
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
         print(f"raw: {raw_rate(Path(folder)):.0f} MB/s append + fdatasync of 1 MiB")
-        with Fleet(Path(folder) / "fleet", database=options.database) as fleet:
+        tls = certificates.write(Path(folder) / "tls", certificates.make_authority()) if options.tls else None
+        with Fleet(Path(folder) / "fleet", database=options.database, tls=tls) as fleet:
             fleet.create("t", PARTITIONS)
             for count in CONNECTIONS if {"produce", "consume"} & set(wanted) else ():
                 asyncio.run(produce(fleet, count, options.seconds))
@@ -63,7 +67,7 @@ async def produce(fleet: Fleet, count: int, seconds: float) -> None:
 
 
 async def _produce(fleet: Fleet, producer: str, until: float, took: list[float]) -> None:
-    connection = await Connection.open(fleet.url)
+    connection = await Connection.open(fleet.url, tls=trusted(fleet))
     body = b'{"topic": "t", "producer_id": "%s", "message": "%s"}' % (producer.encode(), b"m" * RECORD_BYTES)
     while time.perf_counter() < until:
         began = time.perf_counter()
@@ -84,7 +88,7 @@ async def consume(fleet: Fleet, count: int, seconds: float) -> None:
 
 
 async def _consume(fleet: Fleet, consumer: str, until: float, took: list[float]) -> None:
-    connection = await Connection.open(fleet.url)
+    connection = await Connection.open(fleet.url, tls=trusted(fleet))
     target = f"/consumer/consume?topic=t&consumer_id={consumer}"
     while time.perf_counter() < until:
         began = time.perf_counter()
@@ -105,7 +109,15 @@ async def batches(fleet: Fleet, *, straight: bool, seconds: float, records: int)
     began = time.perf_counter()
     with Usage(fleet) as usage:
         tasks = [
-            append(urls[leaders[partition]] if straight else fleet.url, partition, records, RECORD_BYTES, until, took)
+            append(
+                urls[leaders[partition]] if straight else fleet.url,
+                partition,
+                records,
+                RECORD_BYTES,
+                until,
+                took,
+                trusted(fleet),
+            )
             for partition in range(PARTITIONS)
             for _ in range(3)
         ]
@@ -115,6 +127,11 @@ async def batches(fleet: Fleet, *, straight: bool, seconds: float, records: int)
     megabytes = rate * RECORD_BYTES / 1e6
     print(f"batches {way}: {rate:,.0f} records/s, {megabytes:.0f} MB/s, {percentiles(took)}; {usage}")
     return rate
+
+
+def trusted(fleet: Fleet) -> ssl.SSLContext | None:
+    """Whose certificates the client trusts."""
+    return None if fleet.tls is None else fleet.tls.client
 
 
 class Usage:

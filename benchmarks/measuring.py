@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import ssl
 import statistics
 import time
 from pathlib import Path
@@ -38,9 +39,17 @@ def percentiles(took: list[float]) -> str:
     return f"p50 {cuts[49] * 1e3:.2f} ms, p99 {cuts[98] * 1e3:.2f} ms"
 
 
-async def append(url: str, partition: int, records: int, record_bytes: int, stop_at: float, took: list[float]) -> None:
+async def append(
+    url: str,
+    partition: int,
+    records: int,
+    record_bytes: int,
+    stop_at: float,
+    took: list[float],
+    tls: ssl.SSLContext | None = None,
+) -> None:
     """Send batches of topic t, one after the other, to a broker or a manager; note how long each took."""
-    connection = await Connection.open(url)
+    connection = await Connection.open(url, tls=tls)
     producer, sequence = secrets.token_bytes(16), 0
     values = [os.urandom(record_bytes) for _ in range(records)]
     while time.perf_counter() < stop_at:

@@ -1,6 +1,7 @@
 """Servers of a few lines that answer as a test tells them to, over real sockets."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -58,12 +59,13 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(serve: Serve, host: str = "127.0.0.1") -> AsyncIterator[Server]:
+async def serving(serve: Serve, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     """Have a server."""
     made = Server(serve)
-    listener = await asyncio.start_server(made.on_connection, host, 0)
+    listener = await asyncio.start_server(made.on_connection, host, 0, ssl=tls)
     port = listener.sockets[0].getsockname()[1]
-    made.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "http" if tls is None else "https"
+    made.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     try:
         yield made
     finally:

@@ -271,7 +271,7 @@ def test_a_request_that_would_be_two_is_a_mistake_of_the_caller(
                 await connection.request(method, target, headers=headers)
             assert (await connection.request("GET", "/")).body == b"ok"
             with pytest.raises(ValueError, match="base URL"):
-                await Connection.open("https://127.0.0.1:1")
+                await Connection.open("ftp://127.0.0.1:1")
             connection.close()
 
     on_loop(body)

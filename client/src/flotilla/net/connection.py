@@ -8,7 +8,9 @@ in chunks; one that ends with the connection counts as cut off.
 import asyncio
 import re
 import select
+import ssl
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -23,7 +25,8 @@ BODY_BYTES_MAX = 64 << 20
 HEAD_BYTES_MAX = 320 << 10  # of status line and headers, and of what arrives together with their end
 CONNECT_S = 5.0
 REQUEST_S = 30.0
-_PORT = 80
+_PORTS = {"http": 80, "https": 443}
+_TURNS = 3  # of the loop: the first reads the socket for sure, the others let it say what came
 _FINAL = 200  # answers below are announcements
 _BAD_TARGET = re.compile(r"[^\x21-\x7e]")
 _BAD_HEADER = re.compile(r"[\r\n\0]")
@@ -51,6 +54,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._answer: asyncio.Future[Response] | None = None
         self._poll = select.poll()
+        self._is_tls = False
         self._headers: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
         self._head_bytes = self._body_bytes = 0
@@ -58,16 +62,31 @@ class Connection(asyncio.Protocol):
         self.is_open = False
 
     @classmethod
-    async def open(cls, url: str, *, timeout_s: float = CONNECT_S, bytes_max: int = BODY_BYTES_MAX) -> "Connection":
-        """Connect to a server, as in http://host:8080; raises Disconnected."""
+    async def open(
+        cls,
+        url: str,
+        *,
+        timeout_s: float = CONNECT_S,
+        bytes_max: int = BODY_BYTES_MAX,
+        tls: ssl.SSLContext | None = None,
+    ) -> "Connection":
+        """Connect to a server, as in http://host:8080; raises Disconnected.
+
+        With https://, its certificate must be signed by somebody whom `tls` trusts, and name the host. Without `tls`,
+        whom this machine trusts.
+        """
         parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
+        if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError(f"{url!r} is not a base URL; write it as in http://host:8080")
+        context = (tls or _default_context()) if parts.scheme == "https" else None
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
                 _, connection = await loop.create_connection(
-                    lambda: cls(parts.netloc.rpartition("@")[2], bytes_max), parts.hostname, parts.port or _PORT
+                    lambda: cls(parts.netloc.rpartition("@")[2], bytes_max),
+                    parts.hostname,
+                    parts.port or _PORTS[parts.scheme],
+                    ssl=context,
                 )
         except TimeoutError:
             raise TimedOut(f"{url} could not be connected to within {timeout_s} s", sent=False) from None
@@ -83,6 +102,22 @@ class Connection(asyncio.Protocol):
         not noticed yet, or it has sent what nobody asked for.
         """
         return self.is_open and self._answer is None and not self._poll.poll(0)
+
+    async def check(self) -> bool:
+        """Tell whether a request can be sent now; with TLS, find out what it is that came unasked.
+
+        A server may send tickets for later sessions, or new keys, at any time. That cannot be told from its hanging
+        up before it is read, and only the loop can do that.
+        """
+        if self.is_usable or not self._is_tls:
+            return self.is_usable
+        try:
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        return self.is_usable
 
     async def request(
         self,
@@ -145,12 +180,17 @@ class Connection(asyncio.Protocol):
         """Begin."""
         self._transport = transport  # type: ignore[assignment]  # uvloop's own kind of transport
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+        self._is_tls = transport.get_extra_info("sslcontext") is not None
         self.is_open = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note the end."""
         self._transport = None
         self._fail(Disconnected(f"the connection was lost: {exc or 'the server hung up'}", sent=True))
+
+    def eof_received(self) -> None:
+        """Note the end at once: there is nothing to say to a server that does not listen."""
+        self._fail(Disconnected("the connection was lost: the server hung up", sent=True))
 
     def data_received(self, data: bytes) -> None:
         """Take a part of an answer; what nobody asked for ends the connection."""
@@ -218,3 +258,9 @@ class Connection(asyncio.Protocol):
             self.is_open = False
             if self._transport is not None:
                 self._transport.close()
+
+
+@cache
+def _default_context() -> ssl.SSLContext:
+    """Trust whom this machine trusts. To read all of these takes a while, so it is done once, and only if needed."""
+    return ssl.create_default_context()

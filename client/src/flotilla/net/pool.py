@@ -4,6 +4,7 @@ A request that fails is never sent again from here: only who knows what it means
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -31,7 +32,8 @@ class Pool:
     """Connections by base URL, as in http://host:8080.
 
     At most `open_max` to one server, more requests than that wait in the order in which they came; at most `idle_max`
-    are kept for later, for `idle_s`, which must be shorter than servers keep them.
+    are kept for later, for `idle_s`, which must be shorter than servers keep them. `tls` says whom to trust at
+    https:// URLs; without it, whom this machine trusts.
     """
 
     def __init__(
@@ -42,12 +44,14 @@ class Pool:
         idle_s: float = 20.0,
         connect_s: float = CONNECT_S,
         bytes_max: int = BODY_BYTES_MAX,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._open_max = open_max
         self._idle_max = idle_max
         self._idle_s = idle_s
         self._connect_s = connect_s
         self._bytes_max = bytes_max
+        self._tls = tls
         self._servers: dict[str, _Server] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -111,11 +115,11 @@ class Pool:
             raise Disconnected("the pool is closed", sent=False)
         while server.idle:
             connection = server.idle.pop().connection
-            if connection.is_usable:
+            if connection.is_usable or await connection.check():
                 return connection
             connection.close()
         connect_s = max(0.0, min(self._connect_s, timeout_s))
-        return await Connection.open(url, timeout_s=connect_s, bytes_max=self._bytes_max)
+        return await Connection.open(url, timeout_s=connect_s, bytes_max=self._bytes_max, tls=self._tls)
 
     def _give_back(self, server: _Server, connection: Connection) -> None:
         if self._is_closed or not connection.is_open or len(server.idle) >= self._idle_max:

@@ -1,0 +1,123 @@
+"""Connections count before their handshake is over: whoever says nothing holds up nobody, and not for long."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+import trustme
+
+from flotilla.serving.accepting import Acceptor
+from flotilla.serving.server import listen
+from support import certificates
+from unit.net.harness import NewLoop, both_loops, on_loop, until
+
+HOST = "127.0.0.1"
+MAX = 5
+
+
+class Echo(asyncio.Protocol):
+    """Sends back what it gets."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(data)
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return certificates.make_authority()
+
+
+@asynccontextmanager
+async def accepting(authority: trustme.CA, handshake_s: float = 10.0) -> AsyncIterator[tuple[Acceptor, int]]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(HOST).configure_cert(context)
+    with listen(HOST, 0) as sock:
+        acceptor = Acceptor(sock, Echo, context, handshakes_max=MAX, handshake_s=handshake_s)
+        try:
+            yield acceptor, sock.getsockname()[1]
+        finally:
+            acceptor.close()
+            await acceptor.wait_closed()
+            assert acceptor.handshakes == 0
+
+
+async def echo(authority: trustme.CA, port: int) -> bytes:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    reader, writer = await asyncio.open_connection(HOST, port, ssl=context)
+    writer.write(b"hello")
+    found = await reader.read(5)
+    writer.transport.abort()
+    return found
+
+
+def is_cut_off(sock: socket.socket) -> Callable[[], bool]:
+    """Tell whether the other end has hung up, without waiting for it."""
+    sock.setblocking(False)
+
+    def ask() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            try:
+                return sock.recv(1 << 16) == b""
+            except ConnectionResetError:
+                return True
+        return False
+
+    return ask
+
+
+@both_loops
+def test_silent_ones_are_limited_and_those_who_speak_come_in_again(authority: trustme.CA, new_loop: NewLoop) -> None:
+    async def body() -> None:
+        async with accepting(authority) as (acceptor, port):
+            assert await echo(authority, port) == b"hello"
+            await until(lambda: acceptor.handshakes == 0)
+            silent = [socket.create_connection((HOST, port)) for _ in range(MAX)]
+            await until(lambda: acceptor.handshakes == MAX)
+            more = socket.create_connection((HOST, port))
+            await until(is_cut_off(more))
+            more.close()
+            assert acceptor.handshakes == MAX
+            for sock in silent:
+                sock.close()
+            await until(lambda: acceptor.handshakes == 0)
+            assert await echo(authority, port) == b"hello"
+
+    on_loop(body, new_loop)
+
+
+@both_loops
+def test_who_does_not_end_a_handshake_is_cut_off(authority: trustme.CA, new_loop: NewLoop) -> None:
+    """Who says nothing, who says half of it, and who says something else."""
+
+    async def body() -> None:
+        async with accepting(authority, handshake_s=0.2) as (acceptor, port):
+            for said in (b"", b"\x16\x03\x01\x02\x00\x01\x00", b"GET / HTTP/1.1\r\n\r\n"):
+                with socket.create_connection((HOST, port)) as sock:
+                    sock.sendall(said)
+                    await until(is_cut_off(sock))
+            await until(lambda: acceptor.handshakes == 0)
+            assert await echo(authority, port) == b"hello"
+
+    on_loop(body, new_loop)
+
+
+@both_loops
+def test_the_end_does_not_wait_for_handshakes(authority: trustme.CA, new_loop: NewLoop) -> None:
+    async def body() -> None:
+        async with accepting(authority) as (acceptor, port):
+            silent = [socket.create_connection((HOST, port)) for _ in range(MAX)]
+            await until(lambda: acceptor.handshakes == MAX)
+        for sock in silent:
+            await until(is_cut_off(sock))
+            sock.close()
+
+    on_loop(body, new_loop)
