@@ -3,8 +3,10 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
+from flotilla.records import BatchHeader, split
 from flotilla_broker.partition.meta import ReplicaMeta
 from flotilla_broker.partition.partition import Partition
+from flotilla_broker.partition.reading import select_batches
 from flotilla_broker.raft import Entry, Message
 from flotilla_broker.raft.guards import is_majority
 from flotilla_broker.raft.messages import CopyBegin, Vote, VoteRequest
@@ -38,7 +40,11 @@ class Invariants:
         self._tables: dict[tuple[bytes, int], bytes] = {}
         self._durable: dict[tuple[str, bytes], int] = {}
         self._numbers: dict[tuple[str, int, bytes], int] = {}
-        self.copies = 0
+        self._starts: dict[tuple[bytes, int], int] = {}  # where records begin, at each index
+        self._begins: dict[tuple[str, int, bytes], int] = defaultdict(int)
+        self._asked: dict[bytes, int] = defaultdict(int)  # up to where somebody wanted records to go
+        self._gone: dict[bytes, dict[int, int]] = defaultdict(dict)  # ... and was told that they are, by term
+        self.copies = self.deletions = 0
 
     @property
     def elections(self) -> int:
@@ -56,6 +62,7 @@ class Invariants:
                 self._check_leader(broker.name, key, partition)
                 self._check_term(broker.name, key, partition)
                 self._check_commits(broker, key, partition)
+                self._check_gone(broker.name, key, partition)
                 self._durable[broker.name, key] = partition.log.durable_index
             if broker.up and broker.engine.broken:
                 raise Violation(f"{broker.name} has a replica that stopped: {broker.engine.broken}")
@@ -92,6 +99,53 @@ class Invariants:
         table = partition.producers.encode()
         if self._tables.setdefault((key, index), table) != table:
             raise Violation(f"{broker.name} knows other producers at entry {index} than another replica")
+        self._check_start(broker, key, partition)
+
+    def _check_start(self, broker: SimBroker, key: bytes, partition: Partition) -> None:
+        """Where records begin is the same for all replicas at the same index, never goes back, and was asked for.
+
+        After a restart, what the log has let go of may tell of a trim before its entry is known to be committed again.
+        """
+        name, index, start = broker.name, partition.applied_index, partition.start_offset
+        is_exact = start > partition.log.group.first_offset
+        if is_exact and self._starts.setdefault((key, index), start) != start:
+            raise Violation(f"{name} begins at {start} at entry {index}, another one at {self._starts[key, index]}")
+        life = (name, broker.lives, key)
+        if start < self._begins[life]:
+            raise Violation(f"{name} went back from first offset {self._begins[life]} to {start}")
+        self._begins[life] = start
+        if start > self._asked[key]:
+            raise Violation(f"{name} begins at {start}, and nobody wanted more to go than up to {self._asked[key]}")
+
+    def _check_gone(self, name: str, key: bytes, partition: Partition) -> None:
+        """A leader that knows what is committed shows nothing of what was said to be gone, in its term or before."""
+        if partition.raft.is_settled:
+            told = max((offset for term, offset in self._gone[key].items() if term <= partition.raft.term), default=0)
+            if partition.start_offset < told:
+                raise Violation(f"{name} begins at {partition.start_offset}, though all up to {told} is gone")
+
+    def asked(self, meta: ReplicaMeta, offset: int) -> None:
+        """Somebody wants records below an offset to go."""
+        key = meta.key.to_bytes()
+        self._asked[key] = max(self._asked[key], offset)
+
+    def check_deleted(self, meta: ReplicaMeta, partition: Partition, offset: int) -> None:
+        """Records were said to be gone. What is left can be read from there on, without a gap."""
+        self.deletions += 1
+        told = self._gone[meta.key.to_bytes()]
+        told[partition.raft.term] = max(offset, told.get(partition.raft.term, 0))
+        at, log, number = partition.start_offset, partition.log.log, partition.log.number
+        if at == partition.committed_offset:
+            return
+        entries = log.read(number, log.find_offset(number, at), bytes_max=4096)
+        for data in select_batches(entries, at, partition.applied_index, 4096):
+            for batch in split(data):
+                header = BatchHeader.from_bytes(batch)
+                if not header.base_offset <= at < header.next_offset:
+                    raise Violation(f"at offset {at}, behind deleted records, lies a batch of {header.base_offset}")
+                at = header.next_offset
+        if at == partition.start_offset:
+            raise Violation(f"nothing can be read at {at}, and records go to {partition.committed_offset}")
 
     def _check_entry(self, broker: SimBroker, key: bytes, entry: Entry) -> None:
         found = Committed(entry.term, entry.next_offset, bytes(entry.payload))

@@ -48,6 +48,7 @@ def main() -> int:
         f"{len(reports)} seeds are well, {failures} failed; {sum(r.steps for r in reports)} steps, "
         f"{sum(r.acknowledged for r in reports)} records acknowledged, {sum(r.crashes for r in reports)} crashes, "
         f"{sum(r.elections for r in reports)} leaders, {sum(r.copies for r in reports)} log copies, "
+        f"{sum(r.deletions for r in reports)} deletions, "
         f"in {time.monotonic() - began:.0f} s"
     )
     return int(failures > 0)

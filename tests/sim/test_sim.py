@@ -39,6 +39,7 @@ def test_the_seeds_cover_what_can_happen() -> None:
     reports = [World(seed).run(VIRTUAL_S) for seed in (1, 4, 11, 30)]
     assert sum(report.acknowledged for report in reports) > 500
     assert sum(report.copies for report in reports) > 0
+    assert sum(report.deletions for report in reports) > 5
     assert sum(report.crashes for report in reports) > 20
     assert sum(report.elections for report in reports) > 10
     assert {key for report in reports for key in report.outcomes} == {"ok", "failed", "unknown"}

@@ -15,6 +15,7 @@ from flotilla_broker.raft import NotLeader
 from sim.broker import CODEC, Codec, SimBroker
 from sim.clients import Batch, Producer
 from sim.clock import Clock
+from sim.deleters import Deleter
 from sim.invariants import Invariants, Violation
 from sim.network import Network, Weather
 from support.history import Name, Replica, violations
@@ -23,6 +24,7 @@ _HEAL_S = 120.0
 _ROOMY = 1 << 40  # of a disk that is as good as empty
 _SILENCE_S = 1.5  # a connection on which nothing is heard for so long is closed
 _HEAL_STEPS_MAX = 200_000
+_DELETIONS_PER_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Report:
     acknowledged: int
     elections: int
     copies: int
+    deletions: int
     crashes: int
     outcomes: dict[str, int]
 
@@ -73,6 +76,8 @@ class World:
         self.producers = [self._producer(at, meta) for meta in self.metas for at in range(self.rng.choice((1, 2, 4)))]
         for producer in self.producers:
             self._produce(producer)
+        for meta in () if self.kind else self.metas:
+            self._delete(Deleter(meta, self.rng, self._find, self.invariants.asked, self._deleted))
         self._plan_fault()
 
     def _producer(self, at: int, meta: ReplicaMeta) -> Producer:
@@ -100,6 +105,16 @@ class World:
             for _ in range(self.rng.choice((1, 1, 3))):
                 producer.send()
             self.clock.after(self.rng.expovariate(self.rate), lambda: self._produce(producer))
+
+    def _delete(self, deleter: Deleter) -> None:
+        if self.faults_allowed:
+            deleter.delete()
+            self.clock.after(self.rng.expovariate(_DELETIONS_PER_S), lambda: self._delete(deleter))
+
+    def _deleted(self, meta: ReplicaMeta, partition: Partition, offset: int) -> None:
+        for broker in self.brokers.values():
+            broker.is_changed = True  # one of them is in the middle of it
+        self.invariants.check_deleted(meta, partition, offset)
 
     # -- faults -------------------------------------------------------------------------------------------
 
@@ -231,7 +246,9 @@ class World:
 
         def act(partition: Partition) -> None:
             span = partition.committed_offset - partition.start_offset
-            partition.instruct(Trim(partition.start_offset + int(span * share)))
+            offset = partition.start_offset + int(span * share)
+            self.invariants.asked(partition.meta, offset)
+            partition.instruct(Trim(offset))
 
         self._lead(act)
 
@@ -333,6 +350,7 @@ class World:
             acknowledged=outcomes["ok"],
             elections=self.invariants.elections,
             copies=self.invariants.copies,
+            deletions=self.invariants.deletions,
             crashes=self.crashes,
             outcomes=dict(outcomes),
         )
@@ -360,6 +378,8 @@ def read_replica(broker: str, partition: Partition) -> Replica:
                 batch = decode(data)
                 first = batch.header.base_offset if first is None else first
                 names += [_name(value) for value in batch.values]
+    if first is not None and first < partition.start_offset:  # deleted, though it shares an entry with what is there
+        names, first = names[partition.start_offset - first :], partition.start_offset
     return Replica(broker, partition.meta.partition, names, partition.committed_offset if first is None else first)
 
 

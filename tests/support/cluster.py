@@ -11,6 +11,8 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
+from support.access import system_headers
+from support.certificates import Files
 from support.process import ServerProcess
 
 T = TypeVar("T")
@@ -46,16 +48,27 @@ def free_port() -> int:
 class BrokerProcess(ServerProcess):
     """One broker. It keeps its ports and its folder over restarts."""
 
-    def __init__(self, folder: Path, flags: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        flags: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        tls: Files | None = None,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(folder / "stderr.txt", {"PYTHONPATH": str(_NO_PICKLE), **(environment or {})})
         self.folder = folder
         self.data = folder / "data"
         self.port, self.peer_port = free_port(), free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.port}"
         self.id = ""
-        self._flags = list(flags)
-        self._client = httpx.Client(base_url=self.url, timeout=10)
+        self._flags = [*flags, *(() if tls is None else tls.flags)]
+        self._client = httpx.Client(
+            base_url=self.url,
+            timeout=10,
+            verify=True if tls is None else tls.client,
+            headers=system_headers(environment or {}),
+        )
 
     def command(self) -> Sequence[str]:
         """What is run."""

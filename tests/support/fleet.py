@@ -9,6 +9,8 @@ from typing import Any, Self
 
 import httpx
 
+from support.access import system_headers
+from support.certificates import Files
 from support.cluster import BrokerProcess, free_port, wait_until
 from support.process import ServerProcess
 
@@ -25,16 +27,18 @@ class ManagerProcess(ServerProcess):
         port: int | None = None,
         flags: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        tls: Files | None = None,
     ) -> None:
         super().__init__(folder / f"{name}.txt", {**(environment or {}), "FLOTILLA_DATABASE": database})
         self.name = name
         self.role = role
         self.port = port or free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        base = f"{'http' if tls is None else 'https'}://127.0.0.1"
+        self.url = f"{base}:{self.port}"
         own = free_port()
-        self.own_url = self.url if port is None else f"http://127.0.0.1:{own}"  # where nobody else answers
+        self.own_url = self.url if port is None else f"{base}:{own}"  # where nobody else answers
         shared = ["--reuse-port", "true", "--own-port", str(own)]
-        self._flags = [*flags, *(shared if port is not None else ())]
+        self._flags = [*flags, *(shared if port is not None else ()), *(() if tls is None else tls.flags)]
 
     def command(self) -> Sequence[str]:
         """What is run."""
@@ -55,24 +59,29 @@ class Fleet:
         manager_flags: Sequence[str] = (),
         broker_flags: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        tls: Files | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self.tls = tls
+        self.verify = True if tls is None else tls.client
         self.database = database or f"sqlite:///{folder / 'metadata.db'}"
         self._flags = [*manager_flags, "--brokers-min", str(brokers)]
         self._environment = environment
         self.writer = self.manager("writer", "writer")
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.port}"
         self.readers = [self.manager(f"reader-{at}", "reader", self.port) for at in range(readers)]
         flags = ["--managers", f"{self.writer.url},{self.url}", *broker_flags]
-        self.brokers = [BrokerProcess(folder / f"broker-{at}", flags, environment) for at in range(brokers)]
+        self.brokers = [BrokerProcess(folder / f"broker-{at}", flags, environment, tls) for at in range(brokers)]
         self.others: list[ManagerProcess] = []
-        self.client = httpx.Client(base_url=self.url, timeout=40)
+        self.client = httpx.Client(
+            base_url=self.url, timeout=40, verify=self.verify, headers=system_headers(environment or {})
+        )
 
     def manager(self, name: str, role: str, port: int | None = None) -> ManagerProcess:
         """Make one more manager of this system."""
-        return ManagerProcess(self.folder, name, role, self.database, port, self._flags, self._environment)
+        return ManagerProcess(self.folder, name, role, self.database, port, self._flags, self._environment, self.tls)
 
     def add(self, name: str, role: str) -> ManagerProcess:
         """Start one more manager, at a port of its own."""
@@ -114,7 +123,7 @@ class Fleet:
             for manager in self.managers:
                 assert manager.is_running, f"{manager.name} ended with {manager.exit_code}: {manager.log()[-2000:]}"
             with contextlib.suppress(httpx.HTTPError):
-                return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+                return httpx.get(f"{self.url}/readyz", timeout=5, verify=self.verify).status_code == 200
             return False
 
         wait_until("the system to be ready", ready, timeout_s)

@@ -1,12 +1,14 @@
 """Golden texts about topology: commented input, `----`, output, and a small language for brokers, topics and reports.
 
     broker 1 2 3 rack=a                     brokers; also: inactive, cordoned, unwanted, removed
-    topic orders ready 0=1,2,3 1@2=2,3,1    partitions with members, in epoch 1 if none is said; also: name=, retention=
+    topic orders ready 0=1,2,3 1@2=2,3,1    partitions with members, in epoch 1 if none is said; also: name=,
+                                            retention=, batch=
     report 1 epoch=8 stale                  what broker 1 says; also: cluster=, bookless
-      orders/0@1 leads lag=3                a replica of it; also: leader=, members=, broken, name=, retention=
+      orders/0@1 leads lag=3                a replica of it; also: leader=, members=, broken, name=, retention=,
+                                            batch=
 
 Ids are short here. What a topic's id is called is also its name, if no name is given; a replica has the members and the
-retention that the topic has, if it has any.
+limits that the topic has, if it has any.
 """
 
 from dataclasses import dataclass, replace
@@ -138,6 +140,7 @@ def _topic(words: Words, serial: int) -> Topic:
         partitions=tuple(_partition(key, value) for key, value in words.settings.items() if key[0].isdigit()),
         retention_ms=retention_ms,
         retention_bytes=retention_bytes,
+        batch_bytes_max=_limit(words.settings.get("batch", "-")),
     )
 
 
@@ -149,7 +152,11 @@ def _partition(key: str, members: str) -> Partition:
 def _retention(text: str | None) -> tuple[int | None, int | None]:
     """Read `ms/bytes`, each a number or a minus for no limit."""
     time, size = (text or "-/-").split("/")
-    return (None if time == "-" else int(time)), (None if size == "-" else int(size))
+    return _limit(time), _limit(size)
+
+
+def _limit(text: str) -> int | None:
+    return None if text == "-" else int(text)
 
 
 def _replica(words: Words, said: Said, world: World) -> Replica:
@@ -161,6 +168,7 @@ def _replica(words: Words, said: Said, world: World) -> Replica:
     retention = words.settings.get("retention")
     of_topic = (topic.retention_ms, topic.retention_bytes) if topic else (None, None)
     retention_ms, retention_bytes = _retention(retention) if retention else of_topic
+    batch = words.settings.get("batch")
     leads = "leads" in words
     return Replica(
         topic=words.settings.get("name", topic.name if topic else topic_id),
@@ -174,5 +182,6 @@ def _replica(words: Words, said: Said, world: World) -> Replica:
         lag=int(words.settings.get("lag", 0)),
         retention_ms=retention_ms,
         retention_bytes=retention_bytes,
+        batch_bytes_max=_limit(batch) if batch else topic.batch_bytes_max if topic else None,
         broken="broken" in words,
     )

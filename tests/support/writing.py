@@ -109,6 +109,7 @@ class MadeUpBroker:
             members=one.members,
             retention_ms=one.retention_ms,
             retention_bytes=one.retention_bytes,
+            batch_bytes_max=one.batch_bytes_max,
             leader=one.members[0],
             leads=leads,
         )
@@ -125,7 +126,7 @@ class MadeUpOrders(Orders):
             raise BrokerSilent(f"broker {broker.id} is not there")
         await self._brokers[broker.id].take(order, epoch, cluster_id)
 
-    async def describe(self, url: str) -> dict[str, Any]:
+    async def describe(self, url: str, *, is_ours: bool) -> dict[str, Any]:  # noqa: ARG002 - as the real ones
         for broker in self._brokers.values():
             if url.endswith(f":{broker.port}"):
                 found: dict[str, Any] = msgspec.to_builtins(broker.beat())

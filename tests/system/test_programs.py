@@ -85,6 +85,51 @@ def test_topics_are_made_described_changed_grown_and_removed(fleet: Fleet) -> No
     refused(fleet.client.delete("/v1/topics/life"), 404, "not_found")
 
 
+def test_a_topic_takes_batches_up_to_its_own_limit(fleet: Fleet) -> None:
+    """It holds at managers, at brokers and for single messages; a hint about compression is told to all."""
+    ok(fleet.client.post("/v1/topics", json={"name": "small", "batch_bytes_max": 2048, "compression": "zstd"}))
+    (told,) = ok(fleet.client.get("/v1/metadata", params={"topic": "small"}))["topics"]
+    assert (told["batch_bytes_max"], told["compression"]) == (2048, "zstd")
+    append(fleet, "small", 0, bytes(1900))
+    urls = {one["id"]: one["url"] for one in ok(fleet.client.get("/v1/metadata"))["brokers"]}
+    large = bytes(encode([bytes(2000)]))
+    for url in (fleet.url, urls[told["partitions"][0]["leader"]]):
+        response = httpx.post(f"{url}/v1/append", params={"topic": "small", "partition": 0}, content=large)
+        found = refused(response, 413, "too_large")
+        assert found["message"] == f"the batch has {len(large)} bytes; topic 'small' takes up to 2048"
+        assert found["details"] == {"topic": "small", "bytes": len(large), "bytes_max": 2048}
+    producer = fleet.producer("small")
+    for more in ({}, {"sequence": 0}):
+        message = {"topic": "small", "producer_id": producer, "partition_index": 0, "message": "x" * 2000, **more}
+        response = fleet.client.post("/producer/produce", json=message)
+        text = f"The message makes a batch of {len(large)} bytes; topic 'small' takes up to 2048."
+        assert (response.status_code, response.json()["message"]) == (413, text)
+    assert ok(fleet.client.get("/v1/topics/small/offsets"))["partitions"][0]["next_offset"] == 1
+
+
+def test_the_limit_and_the_hint_of_a_topic_can_be_changed(fleet: Fleet) -> None:
+    ok(fleet.client.post("/v1/topics", json={"name": "changing", "partitions": 1}))
+
+    def brokers_know(limit: int | None) -> bool:
+        found = [one for broker in fleet.brokers for one in broker.get("/v1/replicas")["replicas"]]
+        return {one["batch_bytes_max"] for one in found if one["topic"] == "changing"} == {limit}
+
+    assert brokers_know(None)
+    changed = ok(fleet.client.patch("/v1/topics/changing", json={"batch_bytes_max": 1024, "compression": "none"}))
+    assert (changed["batch_bytes_max"], changed["compression"]) == (1024, "none")
+    wait_until("brokers to know the limit", lambda: brokers_know(1024))
+    changed = ok(fleet.client.patch("/v1/topics/changing", json={"batch_bytes_max": None}))
+    assert (changed["batch_bytes_max"], changed["compression"]) == (None, "none")
+    wait_until("brokers to know that there is none", lambda: brokers_know(None))
+    body = {"partitions": 1, "batch_bytes_max": 4096}
+    ok(httpx.put(f"{fleet.writer.url}/v1/control/topics/changing", json=body, timeout=30))
+    found = ok(fleet.client.get("/v1/topics/changing"))
+    assert (found["batch_bytes_max"], found["compression"]) == (4096, None), "as it should be, and nothing else"
+    fleet.create("people-too", batch_bytes_max=2048, compression="zstd")
+    found = ok(fleet.client.get("/v1/topics/people-too"))
+    assert (found["batch_bytes_max"], found["compression"]) == (2048, "zstd")
+
+
 def test_a_consumer_reads_partitions_that_were_added_later(fleet: Fleet) -> None:
     fleet.create("growing", partitions=1)
     consumer, producer = fleet.consumer("growing"), fleet.producer("growing")
@@ -118,6 +163,9 @@ def test_offsets_are_told_by_partition_and_by_time(fleet: Fleet) -> None:
         ("POST", "/v1/topics", {"name": "n", "replication": 8}),
         ("POST", "/v1/topics", {"name": "n", "retention_ms": -1}),
         ("POST", "/v1/topics", {"name": "n", "owner": "me"}),
+        ("POST", "/v1/topics", {"name": "n", "batch_bytes_max": 1023}),
+        ("POST", "/v1/topics", {"name": "n", "batch_bytes_max": (8 << 20) + 1}),
+        ("POST", "/v1/topics", {"name": "n", "compression": "rar"}),
         ("PATCH", "/v1/topics/n", {"replication": 1}),
         ("GET", "/v1/topics/n/offsets?timestamp_ms=soon", None),
     ],

@@ -1,8 +1,10 @@
-"""The README's tour, word for word, against what `make run` starts."""
+"""The tours of the README and the docs, word for word, against what `make run` starts."""
 
+import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from support.upprocess import UpProcess
 ROOT = Path(__file__).resolve().parents[2]
 URL = "http://127.0.0.1:8080"
 PROMPT = "$ "
+DATA = ".flotilla"
 
 
 def steps(name: str) -> list[tuple[str, str]]:
@@ -28,25 +31,33 @@ def steps(name: str) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/api.md"])
-def test_the_tour_prints_what_is_said_of_it(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [("README.md", ()), ("docs/api.md", ()), ("docs/groups.md", ()), ("docs/access.md", ("--auth", "on"))],
+)
+def test_the_tour_prints_what_is_said_of_it(tmp_path: Path, name: str, flags: tuple[str, ...]) -> None:
     tour = steps(name)
     assert len(tour) > 5
-    with UpProcess(tmp_path / "data") as up:
+    data = tmp_path / "data"
+    with UpProcess(data, *flags) as up:
         up.wait_ready()
         script = ""
         for command, _ in tour:
             # A test may run beside somebody's own system: it kills its own broker, and asks its own port.
             mine = re.sub(r"pkill -9 (\S+)", lambda match: f"kill -9 {up.pids()[match[1]]}", command)
-            script += f"{mine.replace(URL, up.url)}\nprintf '\\n====\\n'\n"
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=120)
+            script += f"{mine.replace(URL, up.url).replace(DATA, str(data))}\nprintf '\\n====\\n'\n"
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # as in a shell that knows `flotilla`
+        environment = {**os.environ, "PATH": path, "FLOTILLA_URL": up.url}
+        done = subprocess.run(
+            ["bash", "-c", script], capture_output=True, text=True, check=False, timeout=120, env=environment
+        )
         printed = [part.strip("\n") for part in done.stdout.split("\n====\n")]
         assert list(zip((command for command, _ in tour), printed, strict=False)) == [
             (command, said.strip("\n")) for command, said in tour
         ], done.stderr
         up.signal(signal.SIGTERM)
         assert up.wait() == 0
-    with UpProcess(tmp_path / "data") as up:  # what was acknowledged is there after the end of everything
+    with UpProcess(data) as up:  # what was acknowledged is there after the end of everything
         up.wait_ready()
         topics = subprocess.run(["curl", "-s", f"{up.url}/topics"], capture_output=True, text=True, check=True)
         assert "orders" in topics.stdout

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from flotilla.serving.errors import RETRYABLE, STATUS_OF
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -23,15 +21,6 @@ def test_the_example_prints_what_is_said_of_it(name: str) -> None:
     (example,) = blocks("python", name)
     done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout in blocks("", name)
-
-
-def test_the_docs_list_every_refusal_of_a_broker() -> None:
-    rows = re.findall(
-        r"^\| `(\w+)` \| (\d+) \| (yes|no) \|$", (ROOT / "docs/broker.md").read_text(), flags=re.MULTILINE
-    )
-    assert {code: (int(status), retry == "yes") for code, status, retry in rows} == {
-        code: (status, code in RETRYABLE) for code, status in STATUS_OF.items()
-    }
 
 
 def test_every_file_that_the_readme_names_is_there() -> None:

@@ -10,6 +10,7 @@ import uvloop
 from flotilla.serving import logs
 from flotilla.serving.server import EXIT_PORT, EXIT_SETTINGS, Stop, listen, make_server, run
 from flotilla.serving.settings import SettingsInvalid
+from flotilla.serving.tls import Tls
 from flotilla_broker.api.app import make_app
 from flotilla_broker.identity import IdentityUnreadable
 from flotilla_broker.log import LogError
@@ -26,14 +27,15 @@ def main() -> int:
     """Read the settings, and run."""
     try:
         settings = load_settings(sys.argv[1:], os.environ)
+        tls = Tls(settings)
         logs.set_up(settings.log_level, "broker")
     except SettingsInvalid as error:
         print(f"flotilla_broker: {error}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
         return EXIT_SETTINGS
-    return uvloop.run(serve(settings))
+    return uvloop.run(serve(settings, tls))
 
 
-async def serve(settings: Settings) -> int:
+async def serve(settings: Settings, tls: Tls) -> int:
     """Run a broker until a signal comes, or until its log fails."""
     stop = Stop()
     try:
@@ -52,15 +54,15 @@ async def serve(settings: Settings) -> int:
     logger.info(
         "broker %s serves clients on %s, brokers on port %d", broker.identity.id, sock.getsockname(), broker.peers.port
     )
-    server = make_server(make_app(broker), connections_max=settings.connections_max)
+    server = make_server(make_app(broker), connections_max=settings.connections_max, tls=tls.server)
 
     async def leave(code: int) -> None:
         if code == 0:
             await broker.hand_over_all()
         broker.stop_serving()
 
-    registering = asyncio.create_task(Registration.of(broker).run()) if settings.managers else None
-    code = await run(server, [sock], stop, leave)
+    registering = asyncio.create_task(Registration.of(broker, tls.client).run()) if settings.managers else None
+    code = await run(server, [sock], stop, leave, tls)
     if registering is not None:
         registering.cancel()
     await broker.close()

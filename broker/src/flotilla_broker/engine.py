@@ -200,8 +200,8 @@ class Engine:
         """Remove a replica and its records, also one that is out of service."""
         data = key.to_bytes()
         if data in self.broken:
-            meta, _ = self.broken.pop(data)
-            for number in [n for n, group in self.log.groups.items() if group.meta == meta.to_bytes()]:
+            del self.broken[data]
+            for number in [n for n, group in self.log.groups.items() if _key_in(group.meta) == key]:
                 self.log.drop_group(number)
             return
         partition = self.partitions.pop(data)
@@ -362,6 +362,14 @@ class Engine:
         if at < self._timer_of.get(key, inf):
             self._timer_of[key] = at
             heapq.heappush(self._timers, (at, key))
+
+
+def _key_in(note: bytes) -> GroupKey | None:
+    """Find out which replica a group's note is about; an older version of this broker may have written it."""
+    try:
+        return ReplicaMeta.from_bytes(note).key if kind_of(note) == "replica" else None
+    except msgspec.DecodeError:
+        return None
 
 
 def _show(key: bytes) -> str:

@@ -41,12 +41,13 @@ class BrokerAddress(msgspec.Struct, frozen=True):
     port: Port
     peer_host: Host
     peer_port: Port
+    tls: bool = False  # clients speak TLS with it
 
     @property
     def url(self) -> str:
         """The address for clients."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True):

@@ -6,11 +6,13 @@ a manager says or does disturbs the broker: its replicas need nobody but each ot
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
+from ssl import SSLContext
 
 import msgspec
 
+from flotilla.access import TABLE_BYTES_MAX, system_text
 from flotilla.net import Disconnected, Pool, Response
 from flotilla_broker.api.describing import describe_broken, describe_broker, summarize
 from flotilla_broker.server import Broker
@@ -19,12 +21,13 @@ logger = logging.getLogger(__name__)
 
 TARGET = "/v1/control/heartbeat"
 BODY_BYTES_MAX = 8 << 20
-_ANSWER_BYTES_MAX = 1 << 20
+_ANSWER_BYTES_MAX = TABLE_BYTES_MAX + (1 << 20)
 _ANSWER_S = 2.0
 _RETRY_S_MIN = 0.1  # at a start of the whole system, managers are there a moment later
 _RETRY_S_MAX = 0.5
 _HEADERS = (("content-type", "application/json"),)
 _OK = 200
+_NULL = b"null"
 _SERVER_ERRORS = 500
 
 
@@ -32,6 +35,7 @@ class _Accepted(msgspec.Struct):
     status: str = "ok"
     writer_epoch: int = 0
     known: bool = True
+    access: msgspec.Raw = msgspec.Raw(b"")  # the table of tokens, if it is another one than the broker has
 
 
 class _Refused(msgspec.Struct):
@@ -55,12 +59,18 @@ def make_heartbeat(broker: Broker) -> bytes:
             "disk": {"used_bytes": broker.log.used_bytes, "segments_left": broker.log.space().segments_left},
             "replicas": [summarize(partition) for partition in broker.engine.partitions.values()],
             "broken": describe_broken(broker),
+            **({} if broker.access is None else {"access": broker.access.version}),
         }
     )
 
 
 class Registration:
-    """Sends heartbeats until it is cancelled. `make` writes one, `accepted` is called when one was accepted."""
+    """Sends heartbeats until it is cancelled.
+
+    `make` writes one, `accepted` is called when one was accepted; `learn` gets the writer's epoch and the table of
+    tokens, if there was one in the answer. `secret` is shown to managers, in the shape that servers show it to each
+    other.
+    """
 
     def __init__(
         self,
@@ -69,23 +79,42 @@ class Registration:
         accepted: Callable[[], None],
         *,
         every_s: float,
+        tls: SSLContext | None = None,
+        secret: bytes | None = None,
+        learn: Callable[[int, bytes], Awaitable[None]] | None = None,
     ) -> None:
         self._managers = list(managers)  # the one that answered last comes first
         self._make = make
         self._accepted = accepted
         self._every_s = every_s
-        self._pool = Pool(open_max=1, bytes_max=_ANSWER_BYTES_MAX)
+        self._learn = learn
+        shown = () if secret is None else (("authorization", f"Bearer {system_text(secret)}"),)
+        self._headers = (*_HEADERS, *shown)
+        self._pool = Pool(open_max=1, bytes_max=_ANSWER_BYTES_MAX, tls=tls)
         self._state: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, broker: Broker) -> "Registration":
-        """Register a broker with the managers that it was told of."""
+    def of(cls, broker: Broker, tls: SSLContext | None = None) -> "Registration":
+        """Register a broker with the managers that it was told of; `tls` says whom to trust."""
 
         def accepted() -> None:
             broker.is_registered = True
 
+        async def learn(writer_epoch: int, table: bytes) -> None:
+            if broker.access is not None:
+                is_stale = writer_epoch < broker.identity.writer_epoch  # of a writer that was replaced
+                await broker.access.hear(b"" if is_stale else table)
+
         settings = broker.settings
-        return cls(settings.managers, lambda: make_heartbeat(broker), accepted, every_s=settings.manager_heartbeat_s)
+        return cls(
+            settings.managers,
+            lambda: make_heartbeat(broker),
+            accepted,
+            every_s=settings.manager_heartbeat_s,
+            tls=tls,
+            secret=settings.secret,
+            learn=learn,
+        )
 
     async def run(self) -> None:
         """Send heartbeats, one at a time."""
@@ -120,11 +149,11 @@ class Registration:
         for _ in range(len(self._managers)):
             manager = self._managers[0]
             try:
-                response = await self._pool.request(manager, "POST", TARGET, body, _HEADERS, _ANSWER_S)
+                response = await self._pool.request(manager, "POST", TARGET, body, self._headers, _ANSWER_S)
             except Disconnected as error:
                 reason = str(error)
             else:
-                reason = self._judge(manager, response)
+                reason = await self._judge(manager, response)
                 if not reason:
                     return Outcome.ACCEPTED if response.status == _OK else Outcome.REFUSED
             reasons.append(f"{manager}: {reason}")
@@ -132,14 +161,17 @@ class Registration:
         self._say(logging.WARNING, ("unheard",), "no manager takes heartbeats; trying on. " + "; ".join(reasons))
         return Outcome.UNHEARD
 
-    def _judge(self, manager: str, response: Response) -> str:
+    async def _judge(self, manager: str, response: Response) -> str:
         """Act on an answer; return why another manager should be asked, or nothing."""
         if response.status >= _SERVER_ERRORS:
             return f"answered {response.status}"
         try:
             if response.status == _OK:
-                msgspec.json.decode(response.body, type=_Accepted)
+                accepted = msgspec.json.decode(response.body, type=_Accepted)
                 self._accepted()
+                if self._learn is not None:
+                    table = bytes(accepted.access)
+                    await self._learn(accepted.writer_epoch, b"" if table == _NULL else table)
                 self._say(logging.INFO, ("accepted", manager), f"manager {manager} takes heartbeats")
             else:
                 refused = msgspec.json.decode(response.body, type=_Refused)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from math import inf
 
+from flotilla_broker.access import KeptAccess
 from flotilla_broker.engine import Engine
 from flotilla_broker.identity import BrokerAddress, Identity, open_home
 from flotilla_broker.links import Greeting, Links, unpack
@@ -39,9 +40,15 @@ class Broker:
     """One broker process. Made and used on the loop; `on_failure` is called once if it cannot go on."""
 
     def __init__(
-        self, settings: Settings, log: Log, identity: Identity, on_failure: Callable[[BaseException], None]
+        self,
+        settings: Settings,
+        log: Log,
+        identity: Identity,
+        access: KeptAccess | None,
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         self.settings = settings
+        self.access = access  # None: callers are not checked
         self.identity = identity
         self.log = log
         self.links = Links(self._on_room)
@@ -52,7 +59,7 @@ class Broker:
             me=identity.id,
             config=settings.partition_config,
             raft_config=settings.raft_config,
-            clock_ms=lambda: time.time_ns() // 1_000_000,
+            clock_ms=_now_ms,
             chance=random.Random().random,  # noqa: S311 - spreads elections, guards nothing
         )
         self.book = AddressBook()
@@ -87,7 +94,8 @@ class Broker:
     def open(cls, settings: Settings, on_failure: Callable[[BaseException], None]) -> "Broker":
         """Open the data folder."""
         log, identity = open_home(settings.data, settings.log_config, secrets.token_bytes)
-        return cls(settings, log, identity, on_failure)
+        access = KeptAccess(settings.data, settings.secret, _now_ms) if settings.is_auth_on else None
+        return cls(settings, log, identity, access, on_failure)
 
     async def start(self, port: int) -> None:
         """Start the replicas that the folder holds, listen to other brokers and dial them. Clients come to `port`."""
@@ -332,6 +340,10 @@ class Broker:
         self.book.update(
             {name: (address.peer_host, address.peer_port) for name, address in self.identity.brokers.items()}
         )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _hands_over(partition: Partition) -> bool:

@@ -149,6 +149,7 @@ class Settings:
             self.advertise_port or port,
             self.advertise_peer_host or peer_host,
             self.advertise_peer_port or peer_port,
+            tls=self.tls_cert is not None,
         )
 
     @property

@@ -9,6 +9,7 @@ import uvloop
 from flotilla.serving import logs
 from flotilla.serving.server import EXIT_PORT, EXIT_SETTINGS, Stop, listen, make_server, run
 from flotilla.serving.settings import SettingsInvalid
+from flotilla.serving.tls import Tls
 from flotilla_manager.api.app import make_app
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata import BadDatabaseUrl, open_store
@@ -21,14 +22,15 @@ def main() -> int:
     """Read the settings, and run."""
     try:
         settings = load_settings(sys.argv[1:], os.environ)
+        tls = Tls(settings)
         logs.set_up(settings.log_level, settings.name or settings.role)
     except SettingsInvalid as error:
         print(f"flotilla_manager: {error}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
         return EXIT_SETTINGS
-    return uvloop.run(serve(settings))
+    return uvloop.run(serve(settings, tls))
 
 
-async def serve(settings: Settings) -> int:
+async def serve(settings: Settings, tls: Tls) -> int:
     """Run a manager until a signal comes."""
     stop = Stop()
     stop.on_signals()
@@ -40,18 +42,18 @@ async def serve(settings: Settings) -> int:
         return EXIT_PORT
     settings = settings.at_port(sock.getsockname()[1])
     try:
-        manager = Manager(settings, open_store(settings.database), stop)
+        manager = Manager(settings, open_store(settings.database), stop, tls=tls.client)
     except BadDatabaseUrl as error:
         logger.critical("database: %s", error)
         return EXIT_SETTINGS
-    server = make_server(make_app(manager), connections_max=settings.connections_max)
+    server = make_server(make_app(manager), connections_max=settings.connections_max, tls=tls.server)
     manager.start()
     logger.info("%s %s serves clients on %s", settings.role, settings.name, sock.getsockname())
 
     async def leave(_: int) -> None:
         manager.hang_up()
 
-    code = await run(server, [sock, *own], stop, leave)
+    code = await run(server, [sock, *own], stop, leave, tls)
     await manager.close()
     return code
 

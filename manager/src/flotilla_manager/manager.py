@@ -3,11 +3,15 @@
 import asyncio
 import logging
 import secrets
+import ssl
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from flotilla.net import Disconnected, Pool
 from flotilla.serving.errors import Refusal
+from flotilla_manager.access import KnownTokens, ManagerAccess, system_headers
+from flotilla_manager.bounds import Asking
 from flotilla_manager.clients import Producers, SignsOfLife
 from flotilla_manager.consuming import Consuming
 from flotilla_manager.metadata import AsyncMetadata, Store
@@ -19,11 +23,13 @@ from flotilla_manager.routing.lanes import Lanes
 from flotilla_manager.settings import Settings
 from flotilla_manager.view import View
 from flotilla_manager.writer.brokers import Brokers
+from flotilla_manager.writer.groups import Groups
 from flotilla_manager.writer.leadership import Leadership
 from flotilla_manager.writer.orders import Orders
 from flotilla_manager.writer.reports import Reports
 from flotilla_manager.writer.service import WriterService
 from flotilla_manager.writer.steward import Steward
+from flotilla_manager.writer.tokens import TokenKeeper
 from flotilla_manager.writer.topics import Topics
 
 logger = logging.getLogger(__name__)
@@ -44,17 +50,29 @@ _CLOSE_TRIES_MAX = 3
 class Manager:
     """One manager process. Made on the loop; `stop` is called with an exit code if it cannot go on."""
 
-    def __init__(self, settings: Settings, store: Store, stop: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        stop: Callable[[int], None],
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Make its parts. `tls` says whose certificates are trusted; by default, those that this machine trusts."""
         loop = asyncio.get_running_loop()
         clock = loop.time
         self.settings = settings
         self.database = AsyncMetadata(store)
         self.store = store
-        self.appends = Pool(open_max=_BROKER_CONNECTIONS_MAX, idle_max=64)
-        self.fetches = Pool(open_max=settings.connections_max, idle_max=64)  # long polls must not hold up appends
-        self.control = Pool()
+        self.appends = Pool(open_max=_BROKER_CONNECTIONS_MAX, idle_max=64, tls=tls)
+        # Long polls must not hold up appends.
+        self.fetches = Pool(open_max=settings.connections_max, idle_max=64, tls=tls)
+        self.control = Pool(tls=tls)
         self.view = View(self._load, clock)
-        self.gateway = Gateway(self.appends, self.fetches, self.view, clock)
+        self.known_tokens = KnownTokens(self.view)
+        self.access = ManagerAccess(settings.secret, self.known_tokens, wall_clock_ms) if settings.is_auth_on else None
+        self._headers = system_headers(settings.secret)  # what brokers know this manager by
+        self.gateway = Gateway(self.appends, self.fetches, self.view, clock, self._headers)
         self.lanes = Lanes(
             self.gateway,
             bytes_max=settings.in_flight_bytes_max,
@@ -64,8 +82,9 @@ class Manager:
         )
         self.producers = Producers(self.database)
         self.signs = SignsOfLife(self.database)
-        self.records = Records(self.gateway, settings.request_s_max)
+        self.records = Records(self.gateway, settings.request_s_max, clock)
         self.consuming = Consuming(self.database, self.records, self.gateway)
+        self.asking = Asking(self.gateway, settings.request_s_max)
         self._stop = stop
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
@@ -75,9 +94,10 @@ class Manager:
 
     def _make_writer(self, clock: Callable[[], float]) -> None:
         self.reports = Reports(clock)
-        self.orders = Orders(self.control)
+        self.orders = Orders(self.control, self._headers)
         url = self.settings.url or ""
         self.leadership = Leadership(self.database, url, clock=clock, on_taken=self._on_taken)
+        self.groups = Groups(self.leadership, self.database, self.view, clock=clock, random_bytes=secrets.token_bytes)
         turn = asyncio.Lock()
         brokers = Brokers(self.database, self.view, turn)
         self.steward = Steward(
@@ -109,8 +129,14 @@ class Manager:
             self.orders,
             self.gateway,
             brokers,
+            tokens=self.known_tokens,
+            scheme=self.settings.scheme,
             seconds=self.settings.request_s_max,
             random_bytes=secrets.token_bytes,
+        )
+
+        self.tokens = TokenKeeper(
+            self.leadership, self.database, self.view, random_bytes=secrets.token_bytes, now_ms=wall_clock_ms
         )
 
     @property
@@ -165,7 +191,7 @@ class Manager:
             return
         jobs = [self.view.follow, self.producers.follow, self.signs.follow, self._beat]
         if self.settings.role == "writer":
-            jobs += [self.leadership.run, self.steward.run]
+            jobs += [self.leadership.run, self.steward.run, self.groups.run]
         for job in jobs:
             self._begin(job())
 
@@ -267,7 +293,14 @@ class Manager:
 
     async def _is_alive(self, broker: Broker) -> bool:
         try:
-            response = await self.control.request(broker.url, "GET", "/healthz", timeout_s=_PROBE_S)
+            response = await self.control.request(
+                broker.url, "GET", "/healthz", headers=self._headers, timeout_s=_PROBE_S
+            )
         except (Disconnected, TimeoutError, OSError, ValueError):
             return False
         return response.status == 200  # noqa: PLR2004 - alive
+
+
+def wall_clock_ms() -> int:
+    """Tell the time, as expiries of tokens have it."""
+    return time.time_ns() // 1_000_000

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+from flotilla.access.tokens import Token
+
 
 class TopicState(StrEnum):
     """Where a topic is in its life. Only ready ones are shown; deleted ones are remembered for late brokers."""
@@ -95,6 +97,7 @@ class Snapshot:
     writer: Writer
     topics: tuple[Topic, ...]  # in the order of creation; of deleted ones, only what brokers have to be told
     brokers: tuple[Broker, ...]
+    tokens: tuple[Token, ...] = ()  # who may call; the oldest first
 
     @cached_property
     def ready(self) -> dict[str, Topic]:
@@ -176,6 +179,7 @@ class Replica:
     lag: int = 0
     retention_ms: int | None = None
     retention_bytes: int | None = None
+    batch_bytes_max: int | None = None
     broken: bool = False
 
 

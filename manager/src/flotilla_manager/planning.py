@@ -38,6 +38,7 @@ class Address:
     port: int
     peer_host: str
     peer_port: int
+    tls: bool = False
 
 
 Book = tuple[Address, ...]
@@ -80,12 +81,13 @@ class CloseReplica(_ReplicaOrder):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenReplica(_ReplicaOrder):
-    """Have a replica, with this retention."""
+    """Have a replica, with this retention and this limit for batches."""
 
     topic: str
     members: tuple[str, ...]
     retention_ms: int | None
     retention_bytes: int | None
+    batch_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +148,14 @@ def plan(snapshot: Snapshot, reports: Mapping[str, Report], recent: Collection[O
 def book_of(snapshot: Snapshot) -> Book:
     """Collect where the brokers are reached."""
     return tuple(
-        Address(broker=one.id, host=one.host, port=one.port, peer_host=one.peer_host, peer_port=one.peer_port)
+        Address(
+            broker=one.id,
+            host=one.host,
+            port=one.port,
+            peer_host=one.peer_host,
+            peer_port=one.peer_port,
+            tls=one.tls,
+        )
         for one in sorted(snapshot.brokers, key=lambda one: one.id)
         if not one.removed
     )
@@ -274,6 +283,7 @@ def _opens(view: _View) -> Iterator[OpenReplica]:
                     members=partition.members,
                     retention_ms=topic.retention_ms,
                     retention_bytes=topic.retention_bytes,
+                    batch_bytes_max=topic.batch_bytes_max,
                 )
 
 
@@ -281,8 +291,8 @@ def _is_as_wanted(replica: Replica | None, topic: Topic) -> bool:
     """Tell whether there is nothing to open. A broken replica would refuse it: opening does not mend it."""
     if replica is None:
         return False
-    retention = (replica.retention_ms, replica.retention_bytes)
-    return replica.broken or retention == (topic.retention_ms, topic.retention_bytes)
+    known = (replica.retention_ms, replica.retention_bytes, replica.batch_bytes_max)
+    return replica.broken or known == (topic.retention_ms, topic.retention_bytes, topic.batch_bytes_max)
 
 
 def _stands(view: _View) -> Iterator[Stand]:

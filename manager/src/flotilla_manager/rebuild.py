@@ -9,16 +9,20 @@ import argparse
 import asyncio
 import os
 import re
+import ssl
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from flotilla.net import Disconnected, Pool
 from flotilla.serving.settings import parse_url
+from flotilla.serving.tls import make_client_context
+from flotilla_manager.access import system_headers
 from flotilla_manager.metadata import MetadataError, MetadataPresent, Store, open_store
 from flotilla_manager.metadata.errors import SchemaMissing
 from flotilla_manager.model import Broker, Replica, Snapshot, Topic, TopicState
@@ -27,6 +31,7 @@ from flotilla_manager.writer.reports import Beat, BeatReplica, replicas_of
 
 EXIT_FAILED = 1
 _ANSWER_S = 10.0
+_UNAUTHORIZED = 401
 _WATCH_S = 2.5  # a living writer beats every second
 
 
@@ -50,7 +55,9 @@ def _run(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     if database is None:
         raise CannotRebuild("name the database: --database, or FLOTILLA_DATABASE")
     brokers = [parse_url(url) for url in options.broker]
-    reports = asyncio.run(ask_all(brokers))
+    ca = options.ca or os.environ.get("FLOTILLA_TLS_CA")
+    tls = None if ca is None else make_client_context(Path(ca))
+    reports = asyncio.run(ask_all(brokers, tls, system_headers(_secret(options))))
     store = open_store(database)
     try:
         known = _known(store)
@@ -64,6 +71,18 @@ def _run(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     finally:
         store.close()
     say("The metadata was written. Start the writer now.")
+
+
+def _secret(options: argparse.Namespace) -> bytes | None:
+    """Read the secret that brokers know servers by, if there is one."""
+    if options.secret_file is None:
+        text = os.environ.get("FLOTILLA_SECRET")
+        return None if text is None else text.encode()
+    try:
+        found: bytes = options.secret_file.read_bytes().strip()
+    except OSError as error:
+        raise CannotRebuild(f"secret_file {options.secret_file} cannot be read: {error.strerror}") from error
+    return found
 
 
 def _known(store: Store) -> Snapshot | None:
@@ -136,6 +155,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--broker", metavar="URL", action="append", required=True, help="a broker's base URL; give all of them"
     )
+    parser.add_argument(
+        "--ca", metavar="FILE", help="who signs certificates of brokers at https:// (or FLOTILLA_TLS_CA)"
+    )
+    parser.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="a file with the secret that all servers share, if brokers check callers (or FLOTILLA_SECRET)",
+    )
     parser.add_argument("--force", action="store_true", help="replace topics that the database holds")
     parser.add_argument(
         "--delete-topic", metavar="ID", action="append", default=[], type=_topic_id, help="a topic to do without"
@@ -151,20 +179,25 @@ def _topic_id(text: str) -> str:
     return text
 
 
-async def ask_all(urls: Sequence[str]) -> list[BrokerReport]:
-    """Ask all brokers what they hold. Raises CannotRebuild if one does not answer."""
-    pool = Pool(bytes_max=64 << 20)
+async def ask_all(
+    urls: Sequence[str], tls: ssl.SSLContext | None = None, headers: tuple[tuple[str, str], ...] = ()
+) -> list[BrokerReport]:
+    """Ask all brokers what they hold, and show them `headers`. Raises CannotRebuild if one does not answer."""
+    pool = Pool(bytes_max=64 << 20, tls=tls)
     try:
-        return list(await asyncio.gather(*(_ask(pool, url) for url in urls)))
+        return list(await asyncio.gather(*(_ask(pool, url, headers) for url in urls)))
     finally:
         pool.close()
 
 
-async def _ask(pool: Pool, url: str) -> BrokerReport:
+async def _ask(pool: Pool, url: str, headers: tuple[tuple[str, str], ...]) -> BrokerReport:
     try:
-        told = (await pool.request(url, "GET", "/v1/broker", timeout_s=_ANSWER_S)).json()
-        held = (await pool.request(url, "GET", "/v1/replicas", timeout_s=_ANSWER_S)).json()
-        return read_report(told, held)
+        told = await pool.request(url, "GET", "/v1/broker", headers=headers, timeout_s=_ANSWER_S)
+        if told.status == _UNAUTHORIZED:
+            text = "give it the secret that all servers share: FLOTILLA_SECRET, or --secret-file"
+            raise CannotRebuild(f"the broker at {url} does not know who asks; {text}")
+        held = await pool.request(url, "GET", "/v1/replicas", headers=headers, timeout_s=_ANSWER_S)
+        return read_report(told.json(), held.json())
     except (Disconnected, TimeoutError, OSError) as error:
         raise CannotRebuild(f"the broker at {url} does not answer: {error}") from error
     except (msgspec.DecodeError, AttributeError, KeyError, TypeError) as error:
@@ -173,8 +206,8 @@ async def _ask(pool: Pool, url: str) -> BrokerReport:
 
 def read_report(told: dict[str, Any], held: dict[str, Any]) -> BrokerReport:
     """Read what a broker says of itself and of its replicas."""
-    keys = ("id", "host", "port", "peer_host", "peer_port", "rack", "cluster_id", "writer_epoch")
-    beat = msgspec.convert({**{key: told.get(key) for key in keys}}, Beat)
+    keys = ("id", "host", "port", "peer_host", "peer_port", "rack", "cluster_id", "writer_epoch", "tls")
+    beat = msgspec.convert({key: told[key] for key in keys if key in told}, Beat)
     replicas = tuple(_read_replica(one, beat.id) for one in held["replicas"])
     broken = tuple(msgspec.convert(one, BeatReplica) for one in held["broken"])
     known: tuple[Replica, ...] = replicas_of(msgspec.structs.replace(beat, replicas=replicas, broken=broken))

@@ -1,15 +1,15 @@
 """Metadata from brokers: what a lost database knew, as far as the replicas tell.
 
-Replicas store the name and the id of their topic, partition, epoch, members and retention. `rebuild` puts together what
-the brokers of a cluster report. It invents nothing: what no broker reports is not there, and where reports leave
-something open or contradict each other, a sentence in `problems` says what, and how it was left. Whoever asks has to
-decide whether that is good enough.
+Replicas store the name and the id of their topic, partition, epoch, members, retention and how large batches may be.
+`rebuild` puts together what the brokers of a cluster report. It invents nothing: what no broker reports is not there,
+and where reports leave something open or contradict each other, a sentence in `problems` says what, and how it was
+left. Whoever asks has to decide whether that is good enough.
 
 Not in replicas, and therefore not rebuilt: the order in which topics were made (they are numbered by name), who owns
-them, which ones were being made or deleted (all are ready), the last partitions of a topic if nobody reports them, and
-producers and consumers. Topics that are known to be deleted can be named: what brokers still hold of them is left out.
-The order of members, which says who should lead, is not stored either: whoever leads comes
-first, and the others follow by id.
+them, which compression producers should use, which ones were being made or deleted (all are ready), the last partitions
+of a topic if nobody reports them, and producers and consumers. Topics that are known to be deleted can be named: what
+brokers still hold of them is left out. The order of members, which says who should lead, is not stored either: whoever
+leads comes first, and the others follow by id.
 """
 
 from collections import defaultdict
@@ -127,6 +127,7 @@ def _find_topic(
         partitions=tuple(one for one in partitions if one is not None),
         retention_ms=retention_ms,
         retention_bytes=retention_bytes,
+        batch_bytes_max=_find_batch_limit(name, sound, problems),
     )
 
 
@@ -155,6 +156,14 @@ def _find_retention(name: str, replicas: Iterable[Replica], problems: list[str])
     if len(times) > 1 or len(sizes) > 1:
         problems.append(f"the replicas of topic '{name}' differ in their retention; the longest was taken")
     return _longest(times), _longest(sizes)
+
+
+def _find_batch_limit(name: str, replicas: Iterable[Replica], problems: list[str]) -> int | None:
+    """Find how large batches may be. Where replicas differ, the largest is taken: it refuses least."""
+    limits = {replica.batch_bytes_max for replica in replicas}
+    if len(limits) > 1:
+        problems.append(f"the replicas of topic '{name}' differ in their limit for batches; the largest was taken")
+    return _longest(limits)
 
 
 def _longest(limits: set[int | None]) -> int | None:

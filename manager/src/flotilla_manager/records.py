@@ -1,12 +1,14 @@
 """Records that were fetched a moment ago, so that the next message of a consumer costs no way to a broker.
 
-What is committed never changes, so what is kept here is never wrong; it is dropped when there is too much of it.
+What is committed never changes, but it may be deleted. So what is kept here is used for a moment only, `FRESH_S`, and
+whoever deletes records waits that long before it says that they are gone: then no manager hands them out any more.
 Brokers store batches unopened. One that turns out to hold nothing that can be read, although it is whole, will never
 be readable for anybody: it is passed over, so that it does not keep what lies behind it from everybody.
 """
 
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple
 
 from flotilla.records import BatchHeader, BatchInvalid, check, decode, split
@@ -16,6 +18,7 @@ from flotilla_manager.routing.gateway import Gateway
 
 logger = logging.getLogger(__name__)
 
+FRESH_S = 1.0
 _FETCH_BYTES = 128 << 10
 _OPEN_BYTES_MAX = 1 << 20  # of what was fetched, no more is opened than this and one batch: it may be compressed well
 _BYTES_MAX = 64 << 20
@@ -36,6 +39,7 @@ class Chunk(NamedTuple):
     base: int
     values: list[bytes | None]
     size: int
+    asked_at: float = 0.0  # none of it was deleted then
 
     @property
     def end(self) -> int:
@@ -56,8 +60,9 @@ class Chunk(NamedTuple):
 class Records:
     """Finds one record at a time, and fetches many."""
 
-    def __init__(self, gateway: Gateway, seconds: float) -> None:
+    def __init__(self, gateway: Gateway, seconds: float, clock: Callable[[], float]) -> None:
         self._gateway = gateway
+        self._clock = clock
         self.seconds = seconds  # how long a partition's leader is tried to be reached
         self._chunks: OrderedDict[tuple[str, int], list[Chunk]] = OrderedDict()
         self.size = 0
@@ -74,7 +79,7 @@ class Records:
                 first = refusal.details.get("first_offset")
                 if refusal.code != "offset_out_of_range" or not isinstance(first, int) or first <= offset:
                     raise
-                offset = first  # retention has removed what was there
+                offset = first  # what was there is gone, by retention or because somebody deleted it
                 continue
             if chunk.end <= offset:
                 return None
@@ -87,6 +92,7 @@ class Records:
 
     def _kept(self, topic_id: str, index: int, offset: int) -> Found | None:
         chunks = self._chunks.get((topic_id, index), [])
+        self._drop_old(chunks)
         for at, chunk in enumerate(chunks):
             found = chunk.at(offset)
             if found is not None:
@@ -95,10 +101,16 @@ class Records:
                 return found
         return None
 
+    def _drop_old(self, chunks: list[Chunk]) -> None:
+        since = self._clock() - FRESH_S
+        self.size -= sum(chunk.size for chunk in chunks if chunk.asked_at <= since)
+        chunks[:] = [chunk for chunk in chunks if chunk.asked_at > since]
+
     async def _fetch(self, topic: Topic, index: int, offset: int, seconds: float) -> Chunk:
+        asked_at = self._clock()
         query = f"offset={offset}&max_bytes={_FETCH_BYTES}"
         response = await self._gateway.fetch(topic, index, query, seconds=seconds)
-        return open_chunk(response.body, offset)
+        return open_chunk(response.body, offset)._replace(asked_at=asked_at)
 
     def _keep(self, key: tuple[str, int], chunk: Chunk) -> None:
         chunks = self._chunks.setdefault(key, [])
@@ -113,7 +125,10 @@ class Records:
 
 
 def open_chunk(body: bytes, offset: int) -> Chunk:
-    """Open the batches that a fetch brought, from the one with `offset` on: they must follow each other."""
+    """Open the batches that a fetch brought, from `offset` on: they must follow each other.
+
+    Of the batch that `offset` is in, what lies before may have been deleted.
+    """
     values: list[bytes | None] = []
     base = size = 0
     try:
@@ -130,7 +145,8 @@ def open_chunk(body: bytes, offset: int) -> Chunk:
             size += header.body_bytes + 100 * len(found)
     except BatchInvalid as error:
         raise Refusal("unavailable", f"a broker sent records that cannot be read: {error}") from error
-    return Chunk(base, values, size)
+    skipped = max(0, offset - base) if values else 0
+    return Chunk(base + skipped, values[skipped:], size)
 
 
 def open_batch(part: memoryview) -> list[bytes] | list[None]:

@@ -102,13 +102,18 @@ class Settings:
         """Whether callers have to say who they are."""
         return is_auth_on(self)
 
+    @property
+    def scheme(self) -> str:
+        """What clients speak with this manager."""
+        return "http" if self.tls_cert is None else "https"
+
     def at_port(self, port: int) -> "Settings":
         """Fill in what follows from the port that was bound."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         if self.host in {"0.0.0.0", "::"}:  # noqa: S104 - everywhere; others need a name
             host = socket.gethostname()
-        url = self.url or f"http://{host}:{port}"
-        name = self.name or f"{url.removeprefix('http://')}" + (f"#{os.getpid()}" if self.reuse_port else "")
+        url = self.url or f"{self.scheme}://{host}:{port}"
+        name = self.name or url.partition("://")[2] + (f"#{os.getpid()}" if self.reuse_port else "")
         return replace(self, port=port, url=url, name=name)
 
 

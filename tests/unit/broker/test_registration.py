@@ -1,11 +1,16 @@
 """Heartbeats to managers: any that answers will do, nothing disturbs the broker, and only changes are logged."""
 
 import asyncio
+import json
 import logging
+from pathlib import Path
 
 import pytest
 
-from flotilla_broker.registration import BODY_BYTES_MAX, TARGET, Registration, retry_s
+from flotilla_broker.registration import BODY_BYTES_MAX, TARGET, Registration, make_heartbeat, retry_s
+from flotilla_broker.server import Broker
+from flotilla_broker.settings import Settings
+from support.access import SECRET, SYSTEM, hold, table_of
 from unit.net.harness import Serve, on_loop, read_request, serving, silent, until
 
 ACCEPTED = b'{"status": "ok", "writer_epoch": 3, "known": true}'
@@ -132,3 +137,80 @@ def test_it_waits_longer_and_longer_but_never_for_long() -> None:
     waits = [retry_s(failures) for failures in range(1, 100)]
     assert waits[:3] == [0.1, 0.2, 0.4]
     assert max(waits) == waits[-1] == 0.5
+
+
+def test_a_broker_shows_managers_that_it_is_a_server_of_the_cluster() -> None:
+    """By a token that is derived from the secret: the secret itself is never sent."""
+
+    async def body() -> None:
+        manager = Manager()
+        async with serving(manager.serve) as server:
+            registration = Registration(
+                (server.url,), lambda: b"{}", lambda: None, every_s=0.02, secret=SECRET.encode()
+            )
+            task = asyncio.create_task(registration.run())
+            await until(lambda: len(manager.heard) >= 2)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        for head, _ in manager.heard:
+            assert f"authorization: {SYSTEM['authorization']}\r\n".encode() in head
+            assert SECRET.encode() not in head
+
+    on_loop(body)
+
+
+class Answering(Manager):
+    """A manager that answers with a table, of a writer in some epoch."""
+
+    def tell(self, epoch: int, table: object) -> None:
+        self.body = json.dumps({"status": "ok", "writer_epoch": epoch, "known": True, "access": table}).encode()
+
+    @property
+    def told(self) -> object:
+        """Which version the broker says it has."""
+        return json.loads(self.heard[-1][1]).get("access") if self.heard else None
+
+
+def test_a_broker_takes_over_the_table_in_an_answer_and_says_which_one_it_has(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not one that cannot be read, nor one of a writer that was replaced; neither costs it its registration."""
+    one, two = table_of(hold("produce:a")), table_of(hold("consume:b"))
+
+    async def body() -> None:
+        manager = Answering()
+        async with serving(manager.serve) as server:
+            settings = Settings(
+                data=tmp_path, auth="on", secret=SECRET.encode(), managers=(server.url,), manager_heartbeat_s=0.02
+            )
+            broker = Broker.open(settings, on_failure=lambda _: None)
+            assert broker.access is not None
+            task = asyncio.create_task(Registration.of(broker).run())
+            await until(lambda: manager.told == "")
+            manager.tell(5, one.to_builtins())
+            await until(lambda: manager.told == one.version)
+            broker.identity.heed(5)
+            for epoch, table in ((4, two.to_builtins()), (5, {"format": 2}), (5, None), (5, "x")):
+                manager.tell(epoch, table)
+                heard = len(manager.heard)
+                await until(lambda heard=heard: len(manager.heard) >= heard + 3)  # type: ignore[misc]
+                assert manager.told == one.version
+                assert broker.is_registered
+            manager.tell(6, two.to_builtins())
+            await until(lambda: manager.told == two.version)
+            assert not task.done()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await broker.close()
+
+    on_loop(body)
+    assert "the one before stays in use" in caplog.text
+
+
+def test_a_broker_that_does_not_check_callers_wants_no_table(tmp_path: Path) -> None:
+    async def body() -> None:
+        broker = Broker.open(Settings(data=tmp_path), on_failure=lambda _: None)
+        assert "access" not in json.loads(make_heartbeat(broker))
+        await broker.close()
+
+    on_loop(body)

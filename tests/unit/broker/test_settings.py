@@ -119,6 +119,13 @@ def test_the_address_is_the_one_that_was_bound_unless_another_is_given() -> None
         load_settings([*flags, "--managers", "http://m:1"], secret)
 
 
+def test_a_broker_with_a_certificate_is_reached_by_https() -> None:
+    settings = load_settings(["--tls-cert", "cert.pem", "--tls-key", "key.pem"], {})
+    assert settings.advertise(1, 2).url == "https://127.0.0.1:1"
+    with pytest.raises(SettingsInvalid, match="tls_cert and tls_key must be given together"):
+        load_settings(["--tls-cert", "cert.pem"], {})
+
+
 def test_a_certificate_that_is_missing_or_broken_is_named(tmp_path: Path) -> None:
     """As the setting that it is, and not as a fault of the data folder."""
     authority, issued = trustme.CA(), trustme.CA().issue_cert("broker")

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from flotilla.access import ANYBODY, Caller
 from flotilla.net import Pool, Response
 from flotilla.serving.asgi import Gone, Scope
 from flotilla.serving.errors import STATUS_OF, Refusal
@@ -24,6 +25,7 @@ from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import DatabaseAway, OutcomeUnknown
 from flotilla_manager.model import Snapshot, Topic
 from flotilla_manager.view import View
+from support.access import hold
 from unit.manager.dataplane import LOST, UNREACHABLE, Answer, make_snapshot, make_topic, on_virtual_time, scripted
 
 NO_TOPIC = (400, "failure", "Topic does not exist.")
@@ -40,6 +42,7 @@ class Parts:
         self.heard: list[str] = []
         self.newer = newer
         self.trouble: Exception | None = None
+        self.caller: Caller = ANYBODY
         self.view = View(self._load, asyncio.get_running_loop().time)
         self.view.snapshot = known
         self.clients_topic = (newer or known).topics[0].id if (newer or known).topics else ""
@@ -89,6 +92,7 @@ class Parts:
             sent.append(message)
 
         scope: Scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": []}
+        scope["caller"] = self.caller
         await self.endpoint(scope, receive, send)
         headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return sent[0]["status"], headers, json.loads(sent[1]["body"])
@@ -167,6 +171,32 @@ def test_a_consumer_that_finds_nothing_lives() -> None:
         parts.message = None
         found = await parts.told("GET", "/consumer/consume", **CONSUME)
         assert (found, parts.heard) == ((400, "failure", "No logs available to consume."), ["c"])
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "params", "scope"),
+    [
+        ("POST", "/producer/produce", PRODUCE, "produce"),
+        ("GET", "/consumer/consume", CONSUME, "consume"),
+        ("GET", "/size", CONSUME, "consume"),
+    ],
+)
+def test_who_lacks_the_scope_is_refused_before_anybody_looks_for_the_topic(
+    method: str, path: str, params: dict[str, str], scope: str
+) -> None:
+    """Parameters are read first, then the scope is asked for; whether the topic is there makes no difference."""
+
+    async def test() -> None:
+        for parts in (Parts(make_snapshot()), Parts(make_snapshot(OLD))):
+            parts.caller = Caller("x", hold(f"{scope}:other", "admin").token)
+            found = await parts.told(method, path, **params)
+            assert found == (403, "failure", f"the scope {scope} on topic 't' is missing")
+            assert parts.loads == 0
+            assert (await parts.told(method, path, **params, nonsense=1))[0] == 400
+        parts.caller = Caller("x", hold(f"{scope}:t").token)
+        assert (await parts.ask(method, path, **params))[0] == 200
 
     run(test)
 

@@ -208,3 +208,39 @@ def test_a_fetch_that_waits_gets_the_time_that_it_waits_on_top() -> None:
         return brokers.asked[0].timeout_s
 
     assert on_virtual_time(run()) == 33
+
+
+def begins(first: int, end: int) -> Response:
+    return Response(200, {}, b'{"status": "ok", "first_offset": %d, "next_offset": %d}' % (first, end))
+
+
+def delete(brokers: Brokers, below: int | str = 7) -> Offsets | tuple[str, str]:
+    async def run() -> Offsets | tuple[str, str]:
+        try:
+            return await make_gateway(brokers, make_view(TOPIC)).delete_records(TOPIC, 0, below, seconds=15)
+        except Refusal as error:
+            return error.code, str(error)
+
+    return on_virtual_time(run())
+
+
+def test_records_are_deleted_by_the_leader_of_the_topics_id() -> None:
+    brokers = scripted(NOT_LEADER, begins(7, 9))
+    assert delete(brokers) == (7, 9)
+    assert brokers.order == "ac"
+    assert brokers.asked[1].target == f"/v1/delete-records?topic=id:{TOPIC.id}&partition=0&offset=7"
+
+
+@pytest.mark.parametrize(
+    "answer", [LOST, TimedOut("slow", sent=True), refusal("unknown_outcome"), refusal("no_leader")]
+)
+def test_records_are_deleted_again_if_the_answer_was_lost(answer: Answer) -> None:
+    """To say it again changes nothing."""
+    assert delete(scripted(answer, begins(9, 9)), "latest") == (9, 9)
+
+
+def test_a_deletion_that_nobody_knows_the_end_of_is_unknown() -> None:
+    assert delete(scripted(LOST)) == ("unknown_outcome", "not known to be deleted after 15 s; it may be, or become so")
+    assert delete(scripted(refusal("offset_out_of_range"))) == ("offset_out_of_range", "no")
+    code, _ = delete(scripted(Response(200, {}, b"{}")))
+    assert code == "unknown_outcome"

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from flotilla.records import Buffer, check, decode
+from flotilla.records import Buffer, check, decode, encode
 from flotilla.serving.errors import Refusal
 from flotilla_manager.model import Topic
-from flotilla_manager.routing.lanes import Lanes
+from flotilla_manager.routing.lanes import Lanes, batch_bytes
 from unit.manager.dataplane import (
     LOST,
     UNREACHABLE,
@@ -23,6 +23,7 @@ from unit.manager.dataplane import (
     make_view,
     on_virtual_time,
     refusal,
+    scripted,
 )
 
 TOPIC = make_topic()
@@ -324,3 +325,48 @@ def test_the_batches_can_be_opened_by_consumers() -> None:
         assert [decode(batch).values for batch in log.batches] == [[b"", b"\xff"]]
 
     on_virtual_time(run())
+
+
+# -- a topic with a limit of its own for batches -----------------------------------------------------------------------
+
+
+def test_messages_share_batches_only_as_far_as_their_topic_takes_them() -> None:
+    async def run() -> None:
+        topic, log = make_topic(batch_bytes_max=1024), PartitionLog()
+        values = [bytes(at % 200) for at in range(300)]
+        assert await append_all(make_lanes(storing(log), topic), values, topic) == list(range(300))
+        assert log.values == values
+        sizes = [len(batch) for batch in log.batches]
+        assert max(sizes) <= 1024
+        assert sum(size > 700 for size in sizes) > len(sizes) / 2, "and they do share them"
+
+    on_virtual_time(run())
+
+
+def test_a_lane_heeds_a_limit_that_was_set_after_it_began() -> None:
+    async def run() -> None:
+        log = PartitionLog()
+        lanes = make_lanes(storing(log))
+        await append_all(lanes, [bytes(100)] * 20)
+        before = len(log.batches)
+        assert max(map(len, log.batches)) > 1024
+        await append_all(lanes, [bytes(100)] * 20, make_topic(batch_bytes_max=1024))
+        assert max(map(len, log.batches[before:])) <= 1024
+
+    on_virtual_time(run())
+
+
+def test_small_messages_that_were_too_large_together_may_be_sent_again() -> None:
+    """The limit was lowered a moment ago, and is not known here yet."""
+
+    async def run() -> None:
+        lanes = make_lanes(scripted(refusal("too_large")))
+        assert await append_all(lanes, [b"a"]) == ["too_large"]
+        assert await append_all(lanes, [b"a", b"b", b"c"]) == ["unavailable"] * 3
+
+    on_virtual_time(run())
+
+
+@pytest.mark.parametrize("values", [[b""], [b"a"] * 3, [bytes(1000)], [bytes(at) for at in range(100)]])
+def test_the_size_of_a_batch_is_known_beforehand(values: list[bytes]) -> None:
+    assert batch_bytes(len(values), sum(map(len, values))) == len(encode(values))

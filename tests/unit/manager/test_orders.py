@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,6 +60,16 @@ def give(pool: MadeUpPool, orders: Sequence[tuple[Order, Broker]]) -> list[Order
 def refusal(code: str) -> Response:
     refused = Refusal(code, "no")
     return Response(refused.status, {}, refused.to_bytes())
+
+
+def test_a_limit_for_batches_is_ordered_only_where_there_is_one() -> None:
+    """A broker of the version before refuses what it does not know; most topics have no such limit."""
+    _, _, body = write_order(opening(a_broker()), 7, "c")
+    assert body is not None
+    assert "batch_bytes_max" not in body
+    _, _, body = write_order(replace(opening(a_broker()), batch_bytes_max=4096), 7, "c")
+    assert body is not None
+    assert body["batch_bytes_max"] == 4096
 
 
 @pytest.mark.parametrize("order", [opening(a_broker()), closing(a_broker())])
@@ -141,4 +152,4 @@ def test_a_broker_gets_its_orders_in_turn_those_of_one_kind_together_and_not_too
 def test_what_is_not_a_broker_is_not_taken_for_one(body: bytes) -> None:
     orders = Orders(MadeUpPool(lambda *_: Response(200, {}, body)))  # type: ignore[arg-type]
     with pytest.raises(OrderFailed):
-        asyncio.run(orders.describe("http://x:1"))
+        asyncio.run(orders.describe("http://x:1", is_ours=True))

@@ -90,8 +90,9 @@ def show_order(order: Order) -> str:
     match order:
         case CloseReplica():
             return f"{order.broker}: close {where}"
-        case OpenReplica(retention_ms=time, retention_bytes=size):
+        case OpenReplica(retention_ms=time, retention_bytes=size, batch_bytes_max=batch):
             limits = f"{'-' if time is None else time}/{'-' if size is None else size}"
+            limits += "" if batch is None else f" batch={batch}"
             return f"{order.broker}: open {where} as {order.topic} of {','.join(order.members)} retention={limits}"
         case Stand():
             return f"{order.broker}: stand for {where}"
@@ -144,6 +145,7 @@ def topics(draw: st.DrawFn) -> tuple[Topic, ...]:
             ),
             retention_ms=draw(st.sampled_from([None, 1000])),
             retention_bytes=None,
+            batch_bytes_max=draw(st.sampled_from([None, 4096])),
         )
         for serial in range(1, draw(st.integers(0, 4)) + 1)
     )
@@ -215,7 +217,12 @@ def opened(held: tuple[Replica, ...], order: OpenReplica) -> tuple[Replica, ...]
     new = replica_of(order.topic_id, order.partition, order.epoch, order.members)
     old = [one for one in held if key_of(one) == key_of(new)]
     (one,) = old or [new]
-    one = replace(one, retention_ms=order.retention_ms, retention_bytes=order.retention_bytes)
+    one = replace(
+        one,
+        retention_ms=order.retention_ms,
+        retention_bytes=order.retention_bytes,
+        batch_bytes_max=order.batch_bytes_max,
+    )
     return (*(other for other in held if key_of(other) != key_of(one)), one)
 
 

@@ -53,7 +53,7 @@ def reports(*replicas: Replica, writer_epoch: int = 5) -> list[BrokerReport]:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, url: str, found: list[BrokerReport], *flags: str) -> int:
-    async def ask_all(_: object) -> list[BrokerReport]:
+    async def ask_all(*_: object) -> list[BrokerReport]:
         return found
 
     monkeypatch.setattr(rebuild, "ask_all", ask_all)

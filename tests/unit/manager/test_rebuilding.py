@@ -43,6 +43,7 @@ def show(found: Rebuilt) -> list[str]:
 def show_topic(topic: Topic) -> str:
     partitions = " ".join(f"{one.index}@{one.epoch}={','.join(one.members)}" for one in topic.partitions)
     limits = "/".join("-" if one is None else str(one) for one in (topic.retention_ms, topic.retention_bytes))
+    limits += "" if topic.batch_bytes_max is None else f" batch={topic.batch_bytes_max}"
     return f"topic {topic.serial} {topic.id} '{topic.name}' {topic.state} {partitions} retention={limits}"
 
 

@@ -10,7 +10,7 @@ from flotilla.records import Compression
 from flotilla.serving.errors import Refusal
 from flotilla_manager import records as module
 from flotilla_manager.model import Topic
-from flotilla_manager.records import Found, Records, open_chunk
+from flotilla_manager.records import FRESH_S, Found, Records, open_chunk
 from unit.manager.dataplane import (
     Answer,
     Brokers,
@@ -29,6 +29,10 @@ TOPIC, AGAIN = make_topic(partitions=2), make_topic(id_="ef" * 16)
 
 def parameters(request: Request) -> dict[str, str]:
     return dict(pair.split("=") for pair in request.target.partition("?")[2].split("&"))
+
+
+def make_records(brokers: Brokers) -> Records:
+    return Records(make_gateway(brokers, make_view(TOPIC, AGAIN)), 15, asyncio.get_running_loop().time)
 
 
 class Logs:
@@ -50,7 +54,7 @@ class Logs:
         return log.fetch(int(asked["offset"]))
 
     def records(self) -> Records:
-        return Records(make_gateway(self.brokers, make_view(TOPIC, AGAIN)), 15)
+        return make_records(self.brokers)
 
 
 def test_what_was_fetched_once_is_found_without_a_broker() -> None:
@@ -154,9 +158,9 @@ def test_batches_that_compress_well_do_not_fill_the_memory() -> None:
     bomb = [bytes(1 << 20)] * 8
     body = b"".join(batch_at(at * 8, bomb, compression=Compression.ZSTD) for at in range(10))
     assert len(body) < 128 << 10
-    for offset, base in ((0, 0), (17, 16), (79, 72)):
+    for offset, count in ((0, 8), (17, 7), (79, 1)):
         chunk = open_chunk(body, offset)
-        assert (chunk.base, len(chunk.values)) == (base, 8)
+        assert (chunk.base, len(chunk.values)) == (offset, count)
 
 
 def test_a_gap_is_not_papered_over() -> None:
@@ -188,12 +192,58 @@ def test_a_batch_that_nobody_can_read_does_not_hide_what_lies_behind_it() -> Non
             offset = int(parameters(request)["offset"])
             return Response(200, {}, body if offset < 5 else b"")
 
-        records = Records(make_gateway(Brokers(answer), make_view(TOPIC)), 15)
+        records = make_records(Brokers(answer))
         assert [await records.at(TOPIC, 0, at) for at in range(6)] == [
             (0, b"a"),
             *[(4, b"b")] * 4,
             None,
         ]
+
+    on_virtual_time(run())
+
+
+def test_what_was_kept_is_used_for_a_moment_only() -> None:
+    """Whoever deletes records waits as long: then no manager hands them out any more."""
+
+    async def run() -> None:
+        logs = Logs()
+        log = logs.put([b"a", b"b", b"c"])
+        records = logs.records()
+        assert await records.at(TOPIC, 0, 0) == (0, b"a")
+        log.first = 2
+        await asyncio.sleep(FRESH_S)
+        assert await records.at(TOPIC, 0, 1) == (2, b"c")
+        assert records.size == open_chunk(log.fetch(2).body, 2).size, "what is old is let go of"
+
+    on_virtual_time(run())
+
+
+def test_a_slow_answer_is_as_old_as_its_question() -> None:
+    async def run() -> None:
+        logs = Logs()
+        logs.put([b"a", b"b"])
+
+        async def slow(request: Request) -> Answer:
+            await asyncio.sleep(FRESH_S)
+            return await logs._answer(request)
+
+        brokers = Brokers(slow)
+        records = make_records(brokers)
+        assert [await records.at(TOPIC, 0, at) for at in (0, 1)] == [(0, b"a"), (1, b"b")]
+        assert len(brokers.asked) == 2
+
+    on_virtual_time(run())
+
+
+def test_records_that_share_a_batch_with_a_deleted_one_are_found_and_the_deleted_one_is_not() -> None:
+    async def run() -> None:
+        logs = Logs()
+        log = logs.put([])
+        log.append(batch_at(0, [b"a", b"b", b"c", b"d"]))
+        log.first = 2
+        records = logs.records()
+        assert await records.at(TOPIC, 0, 3) == (3, b"d")
+        assert await records.at(TOPIC, 0, 0) == (2, b"c"), "not from the batch that another one has fetched"
 
     on_virtual_time(run())
 
@@ -205,7 +255,7 @@ def test_unreadable_batches_alone_are_passed_over_to_the_end() -> None:
             return Response(200, {}, poisoned(offset, 1) if offset < 7 else b"")
 
         brokers = Brokers(answer)
-        assert await Records(make_gateway(brokers, make_view(TOPIC)), 15).at(TOPIC, 0, 0) is None
+        assert await make_records(brokers).at(TOPIC, 0, 0) is None
         assert len(brokers.asked) == 8
 
     on_virtual_time(run())

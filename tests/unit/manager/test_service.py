@@ -220,7 +220,7 @@ def test_what_answers_in_a_brokers_place_is_not_added(tmp_path: Path, monkeypatc
         for key, value in bad.items():
             told = {**good, key: value}
 
-            async def describe(_: str, told: dict[str, object] = told) -> dict[str, object]:
+            async def describe(_: str, told: dict[str, object] = told, **__: object) -> dict[str, object]:
                 return told
 
             monkeypatch.setattr(writer.service._orders, "describe", describe)

@@ -68,3 +68,10 @@ def test_what_follows_from_the_port_is_filled_in() -> None:
     assert shared.name is not None
     assert shared.name.startswith("127.0.0.1:4711#"), "several have the same port, and need names of their own"
     assert load_settings(["--host", "::1"], {}).at_port(1).url == "http://[::1]:1"
+
+
+def test_a_manager_with_a_certificate_is_reached_by_https() -> None:
+    flags = ["--tls-cert", "cert.pem", "--tls-key", "key.pem"]
+    settings = load_settings(flags, {}).at_port(4711)
+    assert (settings.scheme, settings.url, settings.name) == ("https", "https://127.0.0.1:4711", "127.0.0.1:4711")
+    assert load_settings([*flags, "--url", "https://m"], {}).at_port(1).url == "https://m"

@@ -8,6 +8,7 @@ from flotilla.serving.errors import STATUS_OF
 from flotilla_manager.routing.verdicts import Step, leader_in, next_step, refusal_in
 
 LATER = {"busy", "closed", "disk_full", "no_leader", "too_many_connections", "not_settled", "broken", "unavailable"}
+STRANGERS = {"unauthorized", "forbidden"}
 ELSEWHERE = {"unknown_partition", "not_found", "sealed"}
 DOUBT = {"internal", "unknown_outcome"}
 
@@ -20,7 +21,7 @@ def body_of(code: object, details: object = None) -> bytes:
 def test_every_code_of_the_table_has_its_step(code: str) -> None:
     """An append is failed on any refusal but 500 and 504, which leave it unknown."""
     expected = Step.REFUSED
-    if code in LATER:
+    if code in LATER or code in STRANGERS:
         expected = Step.LATER
     elif code in ELSEWHERE:
         expected = Step.ELSEWHERE
@@ -29,6 +30,14 @@ def test_every_code_of_the_table_has_its_step(code: str) -> None:
     elif code == "not_leader":
         expected = Step.MOVE
     assert next_step(STATUS_OF[code], body_of(code)) is expected
+
+
+@pytest.mark.parametrize("code", sorted(STRANGERS))
+def test_a_broker_that_does_not_know_the_manager_is_no_fault_of_the_client(code: str) -> None:
+    """A client with a valid token is not told to give it up because servers do not share one secret."""
+    refusal = refusal_in(body_of(code))
+    assert (refusal.code, refusal.is_retryable) == ("unavailable", True)
+    assert "share one secret" in str(refusal)
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 599, 302, 204, 101])

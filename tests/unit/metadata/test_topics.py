@@ -146,7 +146,12 @@ def test_a_configuration_changes_what_is_given_and_nothing_else(store: Store, ep
     store.configure_topic(epoch, made.id, retention_ms=None)
     assert store.snapshot().topics == (replace(made, retention_ms=None),)
     store.configure_topic(epoch, made.id, retention_bytes=1 << 50, owner=None)
-    assert store.snapshot().topics == (replace(made, retention_ms=None, retention_bytes=1 << 50, owner=None),)
+    made = replace(made, retention_ms=None, retention_bytes=1 << 50, owner=None)
+    assert store.snapshot().topics == (made,)
+    store.configure_topic(epoch, made.id, batch_bytes_max=4096, compression="zstd")
+    assert store.snapshot().topics == (replace(made, batch_bytes_max=4096, compression="zstd"),)
+    store.configure_topic(epoch, made.id, batch_bytes_max=None)
+    assert store.snapshot().topics == (replace(made, compression="zstd"),)
 
 
 def test_partitions_that_are_added_begin_at_offset_0_for_consumers_that_are_there(store: Store, epoch: int) -> None:

@@ -87,7 +87,13 @@ def test_help_tells_of_every_name() -> None:
 
 @pytest.mark.parametrize(
     ("text", "host", "port"),
-    [("http://a:1", "a", 1), ("http://a.b.c/", "a.b.c", 80), ("http://[::1]:8080", "::1", 8080)],
+    [
+        ("http://a:1", "a", 1),
+        ("http://a.b.c/", "a.b.c", 80),
+        ("http://[::1]:8080", "::1", 8080),
+        ("https://a:1", "a", 1),
+        ("https://a", "a", 443),
+    ],
 )
 def test_base_urls_are_read(text: str, host: str, port: int) -> None:
     assert parse_url(text) == text.rstrip("/")
@@ -101,7 +107,6 @@ def test_base_urls_are_read(text: str, host: str, port: int) -> None:
         "a",
         "a:1",
         "ftp://a:1",
-        "https://a:1",
         "http://",
         "http://:1",
         "http://a:x",

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from flotilla.command import main
-from flotilla.command.main import hand_over
+from flotilla.command.main import hand_over, make_parser
 from flotilla.up.errors import ServersMissing
 from flotilla.up.plan import Programs
 from flotilla.up.run import check_installed
@@ -28,7 +28,18 @@ def test_every_option_of_up_is_explained(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit):
         main(["up", "--help"])
     text = capsys.readouterr().out
-    for option in ("port", "host", "data-dir", "brokers", "readers", "durability", "database", "log-level", "no-color"):
+    for option in (
+        "port",
+        "host",
+        "data-dir",
+        "brokers",
+        "readers",
+        "durability",
+        "auth",
+        "database",
+        "log-level",
+        "no-color",
+    ):
         assert f"--{option}" in text
 
 
@@ -43,6 +54,20 @@ def test_what_is_not_understood_is_refused_with_2(arguments: list[str], capsys: 
 def test_an_option_that_breaks_a_rule_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["up", "--brokers", "0"]) == 2
     assert capsys.readouterr().err == "flotilla up: --brokers must be from 1 to 16\n"
+
+
+def test_whether_callers_are_checked_comes_from_the_flag_or_the_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who turned it on for all servers by the variable does not turn it off by forgetting the flag."""
+    monkeypatch.delenv("FLOTILLA_AUTH", raising=False)
+    assert make_parser().parse_args(["up"]).auth == "auto"
+    monkeypatch.setenv("FLOTILLA_AUTH", "on")
+    assert make_parser().parse_args(["up"]).auth == "on"
+    assert make_parser().parse_args(["up", "--auth", "off"]).auth == "off"
+    monkeypatch.setenv("FLOTILLA_AUTH", "perhaps")
+    assert main(["up"]) == 2
+    assert "--auth (or FLOTILLA_AUTH) must be on, off, auto" in capsys.readouterr().err
 
 
 def test_without_servers_up_says_what_to_install(capsys: pytest.CaptureFixture[str]) -> None:

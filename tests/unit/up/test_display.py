@@ -3,7 +3,7 @@
 import io
 from pathlib import Path
 
-from flotilla.up.display import Display, describe_waiting, try_lines, wants_color
+from flotilla.up.display import Display, ToTry, describe_waiting, try_lines, wants_color
 from flotilla.up.options import Options
 from flotilla.up.plan import make_plan, wanted_ports
 from flotilla.up.supervision import Phase, Tone, Watched
@@ -85,6 +85,15 @@ def test_who_is_waited_for_is_named_with_the_reason() -> None:
 
 
 def test_there_are_three_lines_to_try() -> None:
-    lines = try_lines("http://127.0.0.1:9000")
+    lines = try_lines(ToTry("http://127.0.0.1:9000"))
     assert len(lines) == 3
     assert all("http://127.0.0.1:9000/" in line for line in lines)
+    assert "Authorization" not in "".join(lines)
+
+
+def test_where_callers_need_a_token_the_first_line_makes_one_and_the_others_show_it() -> None:
+    first, *rest = try_lines(ToTry("http://127.0.0.1:9000", Path("/data dir/secret")))
+    assert first.startswith("export FLOTILLA_TOKEN=$(flotilla tokens create me --grant admin")
+    assert "--secret-file '/data dir/secret'" in first
+    assert len(rest) == 3
+    assert all(line.count('-H "Authorization: Bearer $FLOTILLA_TOKEN"') == line.count("curl") for line in rest)

@@ -44,12 +44,28 @@ def test_a_broker_gets_its_folder_its_ports_and_the_writer() -> None:
     assert broker.port == 20_001
 
 
-def test_the_secret_is_given_to_brokers_alone_and_never_as_an_argument() -> None:
+def test_the_secret_is_given_to_all_servers_and_never_as_an_argument() -> None:
     """Everybody on the machine can read arguments."""
     for child in plan().values():
         assert not any("s" * 64 in argument for argument in child.arguments)
-        assert child.variables == ({"FLOTILLA_SECRET": "s" * 64} if child.role is Role.BROKER else {})
+        assert child.variables == {"FLOTILLA_SECRET": "s" * 64, "FLOTILLA_AUTH": "off"}
         assert "s" * 64 not in repr(child)
+
+
+@pytest.mark.parametrize(
+    ("host", "auth", "is_on"),
+    [
+        ("127.0.0.1", "auto", False),
+        ("localhost", "auto", False),
+        ("0.0.0.0", "auto", True),  # noqa: S104 - an example
+        ("127.0.0.1", "on", True),
+        ("0.0.0.0", "off", False),  # noqa: S104 - an example
+    ],
+)
+def test_callers_are_checked_by_all_servers_or_by_none(host: str, auth: str, is_on: bool) -> None:
+    """By default nobody opens a queue to a network without tokens, and nobody needs one on their own machine."""
+    found = {child.variables["FLOTILLA_AUTH"] for child in plan(host=host, auth=auth).values()}
+    assert found == {"on" if is_on else "off"}
 
 
 def test_the_writer_is_served_on_its_own_port_alone() -> None:
@@ -107,6 +123,7 @@ def test_the_api_is_named_as_somebody_on_this_machine_can_use_it(host: str, url:
         ({"port": 65536}, "--port must be from 0 to 65535"),
         ({"port": -1}, "--port must be from 0 to 65535"),
         ({"host": "no such host"}, "--host must be an IP address"),
+        ({"auth": "perhaps"}, "--auth .or FLOTILLA_AUTH. must be on, off, auto"),
         ({"durability": "hope"}, "--durability must be fsync, os, memory"),
         ({"log_level": "loud"}, "--log-level must be debug, info"),
         ({"database": "here.db"}, "--database must be a URL"),

@@ -10,8 +10,18 @@ from typing import Any
 
 import msgspec
 
+from flotilla.access import Caller
+from flotilla.access import Scope as Permission
 from flotilla.records import BatchInvalid, Buffer, check
-from flotilla.serving.appends import APPENDS_TYPE, PARTITION_MAX, Append, appended, read_appends, result
+from flotilla.serving.appends import (
+    APPENDS_TYPE,
+    PARTITION_MAX,
+    Append,
+    appended,
+    check_batch_size,
+    read_appends,
+    result,
+)
 from flotilla.serving.asgi import (
     JSON,
     Receive,
@@ -26,6 +36,7 @@ from flotilla.serving.asgi import (
     respond,
 )
 from flotilla.serving.errors import Refusal
+from flotilla.serving.gate import caller_of
 from flotilla.serving.limits import InFlight
 from flotilla_broker.api.lookup import Lookup
 from flotilla_broker.api.metrics import Metrics
@@ -54,26 +65,34 @@ class AppendEndpoint:
         bytes_max = self._broker.settings.body_bytes_max
         size = content_length(scope)
         check_size(size or 0, bytes_max)
+        caller = caller_of(scope)
+        place = None if header(scope, b"content-type") == APPENDS_TYPE else self._place(caller, scope["query_string"])
         with self.in_flight.hold(0) as held:
             body = await read_body(receive, bytes_max, held.add)
-            if header(scope, b"content-type") == APPENDS_TYPE:
-                answer: Any = {"results": await self._append_all(body)}
+            if place is None:
+                answer: Any = {"results": await self._append_all(caller, body)}
             else:
-                query = parse_query(scope["query_string"])
-                topic, partition = query.get("topic", ""), number(query, "partition", None, PARTITION_MAX)
-                answer = self._answer(topic, partition, await self._append(topic, partition, body))
+                answer = self._answer(*place, await self._append(*place, body))
         await respond(send, 200, [JSON], [msgspec.json.encode(answer)])
 
-    async def _append_all(self, body: bytes) -> list[dict[str, Any]]:
+    def _place(self, caller: Caller, text: bytes) -> tuple[str, int]:
+        """Read where a batch goes; whoever may not put one there need not send it."""
+        query = parse_query(text)
+        topic, index = query.get("topic", ""), number(query, "partition", None, PARTITION_MAX)
+        self._lookup.require(caller, Permission.PRODUCE, topic, index)
+        return topic, index
+
+    async def _append_all(self, caller: Caller, body: bytes) -> list[dict[str, Any]]:
         appends = read_appends(body)
-        futures = [self._try(append) for append in appends]
+        futures = [self._try(caller, append) for append in appends]
         return [
             self._result(append, await future if isinstance(future, asyncio.Future) else future)
             for append, future in zip(appends, futures, strict=True)
         ]
 
-    def _try(self, append: Append) -> "asyncio.Future[Outcome] | Refusal":
+    def _try(self, caller: Caller, append: Append) -> "asyncio.Future[Outcome] | Refusal":
         try:
+            self._lookup.require(caller, Permission.PRODUCE, append.topic, append.partition)
             return self._append(append.topic, append.partition, append.batch)
         except Refusal as refusal:
             return refusal
@@ -93,6 +112,7 @@ class AppendEndpoint:
         except BatchInvalid as error:
             raise Refusal("bad_batch", str(error)) from error
         partition = self._lookup.leader(topic, index)
+        check_batch_size(partition.meta.topic, checked.total_bytes, partition.meta.batch_bytes_max)
         self._admit(partition, checked.total_bytes)
         future: asyncio.Future[Outcome] = self._loop.create_future()
         began = time.perf_counter()

@@ -1,14 +1,15 @@
 """Everything but append and fetch: orders from the writer, and what operators look at."""
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from flotilla.records import BATCH_BYTES_MAX
 from flotilla.serving.errors import Refusal
 from flotilla.serving.handlers import add_handlers
+from flotilla_broker.api.deleting import add_deleting
 from flotilla_broker.api.describing import describe, describe_broken, describe_broker
 from flotilla_broker.api.lookup import Lookup
 from flotilla_broker.api.metrics import Metrics
@@ -18,7 +19,6 @@ from flotilla_broker.partition.entries import Seal
 from flotilla_broker.partition.meta import GroupKey, ReplicaMeta
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.peers.addresses import PEERS_MAX
-from flotilla_broker.raft import NotLeader
 from flotilla_broker.server import Broker, ReplicaClosed
 
 _ID = "^[0-9a-f]{32}$"
@@ -47,6 +47,7 @@ class OpenOrder(_Order):
     members: Annotated[list[BrokerId], Field(min_length=1, max_length=7, description="Brokers, this one among them")]
     retention_ms: Annotated[int, Field(ge=0, le=_NUMBER_MAX)] | None = 7 * 24 * 3600 * 1000
     retention_bytes: Annotated[int, Field(ge=0, le=_NUMBER_MAX)] | None = None
+    batch_bytes_max: Annotated[int, Field(ge=1, le=BATCH_BYTES_MAX)] | None = None
 
 
 class Address(BaseModel):
@@ -58,6 +59,7 @@ class Address(BaseModel):
     port: Annotated[int, Field(ge=1, le=65535)]
     peer_host: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\s\x00-\x1f\x7f/?#@]+$")]
     peer_port: Annotated[int, Field(ge=1, le=65535)]
+    tls: Annotated[bool, Field(description="Clients speak TLS with it")] = False
 
 
 class BrokersOrder(_Order):
@@ -94,6 +96,7 @@ def make_control(broker: Broker, lookup: Lookup, metrics: Metrics) -> FastAPI:
     _add_replicas(app, broker)
     _add_orders(app, broker)
     _add_leader_orders(app, broker, lookup)
+    add_deleting(app, broker, lookup)
     return app
 
 
@@ -157,6 +160,7 @@ def _add_orders(app: FastAPI, broker: Broker) -> None:
             members=tuple(sorted(order.members)),
             retention_ms=order.retention_ms,
             retention_bytes=order.retention_bytes,
+            batch_bytes_max=order.batch_bytes_max,
         )
         _check_members(broker, meta)
         await _heed(broker, order.writer_epoch, order.cluster_id)
@@ -189,7 +193,7 @@ def _add_leader_orders(app: FastAPI, broker: Broker, lookup: Lookup) -> None:
         await _heed(broker, order.writer_epoch, order.cluster_id)
         found = _find(broker, topic_id, partition, epoch)
         if not found.is_sealed:
-            _lead(lookup, found, lambda: found.instruct(Seal()))
+            lookup.lead(found, lambda: found.instruct(Seal()))
             broker.engine.touch(found.key)
             broker.wake()
         await broker.durable()
@@ -210,19 +214,9 @@ def _add_leader_orders(app: FastAPI, broker: Broker, lookup: Lookup) -> None:
         found = _find(broker, topic_id, partition, epoch)
         if order.target is not None and order.target not in found.raft.peers:
             raise Refusal("bad_request", f"{order.target} is not another member of {found.meta.key}")
-        _lead(lookup, found, lambda: broker.hand_over(found, order.target))
+        lookup.lead(found, lambda: broker.hand_over(found, order.target))
         await broker.durable()
         return describe(found)
-
-
-def _lead(lookup: Lookup, partition: Partition, act: Callable[[], object]) -> None:
-    """Do what only a leader can; tell who leads otherwise, or why this leader cannot."""
-    try:
-        act()
-    except NotLeader as error:
-        if not partition.raft.is_leader:
-            raise lookup.not_leader(partition) from error
-        raise Refusal("not_leader", str(error), leader=lookup.address(partition.raft.member.me)) from error
 
 
 async def _heed(broker: Broker, writer_epoch: int, cluster_id: str | None) -> None:

@@ -52,6 +52,7 @@ def summarize(partition: Partition) -> dict[str, Any]:
         **_identify(partition.meta),
         "retention_ms": partition.meta.retention_ms,
         "retention_bytes": partition.meta.retention_bytes,
+        "batch_bytes_max": partition.meta.batch_bytes_max,
         "leader": raft.leader,
         "leads": raft.is_leader,
         "settled": raft.is_settled,

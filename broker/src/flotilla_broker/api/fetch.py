@@ -6,8 +6,10 @@ before the offset. Only what is committed is ever shown.
 
 import asyncio
 
+from flotilla.access import Scope as Permission
 from flotilla.serving.asgi import Buffer, Gone, Headers, Receive, Scope, Send, number, parse_query, respond
 from flotilla.serving.errors import Refusal
+from flotilla.serving.gate import caller_of, recheck
 from flotilla.serving.limits import InFlight
 from flotilla_broker.api.lookup import Lookup
 from flotilla_broker.api.metrics import Metrics
@@ -43,6 +45,7 @@ class FetchEndpoint:
         settings = self._broker.settings
         bytes_max = min(number(query, "max_bytes", _BYTES_DEFAULT), settings.fetch_bytes_max)
         deadline = self._loop.time() + min(number(query, "wait_ms", 0), settings.wait_ms_max) / 1000
+        self._lookup.require(caller_of(scope), Permission.CONSUME, *_place(query))
         partition = self._find(query)
         offset = find_offset(partition, query)
         while True:
@@ -55,13 +58,14 @@ class FetchEndpoint:
             if not await self._wait(partition, offset, deadline, receive):
                 await respond(send, 200, _headers(partition, offset), [])
                 return
+            recheck(scope)
             found = self._find(query)
             if found.meta.topic_id != partition.meta.topic_id:
                 raise Refusal("unknown_partition", "the topic was removed; there is another one with its name")
             partition = found
 
     def _find(self, query: dict[str, str]) -> Partition:
-        topic, index = query.get("topic", ""), number(query, "partition", None, _PARTITION_MAX)
+        topic, index = _place(query)
         if query.get("replica", "leader") == "any":
             return self._lookup.replica(topic, index)
         return self._lookup.settled_leader(topic, index)
@@ -80,7 +84,8 @@ class FetchEndpoint:
                 continue
             except LogError as error:
                 raise Refusal("broken", f"this replica cannot be read: {error}") from error
-            return select_batches(entries, offset, committed_index, bytes_max)
+            if offset >= partition.start_offset:  # else they were deleted while they were read
+                return select_batches(entries, offset, committed_index, bytes_max)
         raise Refusal("not_settled", "the records were moved while they were read; ask again")
 
     async def _wait(self, partition: Partition, offset: int, deadline: float, receive: Receive) -> bool:
@@ -104,6 +109,10 @@ class FetchEndpoint:
             timer.cancel()
             leaving.cancel()
         return self._loop.time() < deadline or offset < partition.committed_offset
+
+
+def _place(query: dict[str, str]) -> tuple[str, int]:
+    return query.get("topic", ""), number(query, "partition", None, _PARTITION_MAX)
 
 
 def check_query(query: dict[str, str]) -> None:

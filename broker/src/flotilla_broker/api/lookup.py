@@ -1,10 +1,17 @@
 """Finds the replica that a request is about."""
 
+from collections.abc import Callable
 from typing import Any
 
+from flotilla.access import Caller
+from flotilla.access import Scope as Permission
 from flotilla.serving.errors import Refusal
+from flotilla.serving.gate import require_of
 from flotilla_broker.partition.partition import Partition
+from flotilla_broker.raft import NotLeader
 from flotilla_broker.server import Broker
+
+BY_ID = "id:"
 
 
 class Lookup:
@@ -26,7 +33,26 @@ class Lookup:
         for meta, reason in self._broker.engine.broken.values():
             if meta.partition == index and topic in meta.names:
                 raise Refusal("broken", f"the replica on this broker is out of service: {reason}")
-        raise Refusal("unknown_partition", f"there is no replica of {topic[:200]!r}, partition {index}, on this broker")
+        raise _unknown(topic, index)
+
+    def require(self, caller: Caller, what: Permission, topic: str, index: int) -> None:
+        """Refuse a caller who lacks a scope on a topic, before anybody looks whether it is here.
+
+        Scopes are on names: an id is first resolved. Whoever has one has seen the topic, or guesses 128 bits.
+        """
+        if not caller.may_all:
+            require_of(caller, what, self._name_of(topic, index))
+
+    def _name_of(self, topic: str, index: int) -> str:
+        if not topic.startswith(BY_ID):
+            return topic
+        partition = self._broker.engine.names.get((topic, index))
+        if partition is not None:
+            return partition.meta.topic
+        for meta, _ in self._broker.engine.broken.values():
+            if meta.partition == index and topic in meta.names:
+                return meta.topic
+        raise _unknown(topic, index)
 
     def leader(self, topic: str, index: int) -> Partition:
         """Return the replica if it leads; tell who does otherwise."""
@@ -41,6 +67,15 @@ class Lookup:
         if not partition.raft.is_settled:
             raise Refusal("not_settled", "this leader was elected just now, and is finding out what is committed")
         return partition
+
+    def lead(self, partition: Partition, act: Callable[[], object]) -> None:
+        """Do what only a leader can; tell who leads otherwise, or why this leader cannot."""
+        try:
+            act()
+        except NotLeader as error:
+            if not partition.raft.is_leader:
+                raise self.not_leader(partition) from error
+            raise Refusal("not_leader", str(error), leader=self.address(partition.raft.member.me)) from error
 
     def not_leader(self, partition: Partition) -> Refusal:
         """Say who leads, as far as is known."""
@@ -58,3 +93,7 @@ class Lookup:
         """Tell where a broker is reached."""
         known = self._broker.identity.brokers.get(broker)
         return {"id": broker, "url": None if known is None else known.url}
+
+
+def _unknown(topic: str, index: int) -> Refusal:
+    return Refusal("unknown_partition", f"there is no replica of {topic[:200]!r}, partition {index}, on this broker")

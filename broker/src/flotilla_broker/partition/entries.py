@@ -24,7 +24,7 @@ class Seal(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Trim(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Records below this offset are gone."""
+    """Records below this offset are gone: their time is over, or somebody deleted them. It may lie in a batch."""
 
     offset: _Number
 

@@ -37,7 +37,10 @@ BrokerId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 
 
 class ReplicaMeta(msgspec.Struct, frozen=True, tag="replica"):
-    """One replica: of what, with whom, and how long records stay."""
+    """One replica: of what, with whom, how long records stay, and how large batches may be.
+
+    Notes that are on disks stay readable: what is added has a default.
+    """
 
     topic: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
     topic_id: Annotated[bytes, msgspec.Meta(min_length=TOPIC_ID_BYTES, max_length=TOPIC_ID_BYTES)]
@@ -47,6 +50,7 @@ class ReplicaMeta(msgspec.Struct, frozen=True, tag="replica"):
     retention_ms: Annotated[int, msgspec.Meta(ge=0)] | None = 7 * 24 * 3600 * 1000
     retention_bytes: Annotated[int, msgspec.Meta(ge=0)] | None = None
     version: int = _VERSION
+    batch_bytes_max: Annotated[int, msgspec.Meta(ge=1)] | None = None  # None: no other limit than that of all batches
 
     @property
     def key(self) -> GroupKey:

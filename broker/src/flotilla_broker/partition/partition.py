@@ -205,6 +205,19 @@ class Partition:
         """Propose an instruction to all replicas; return its index. Raises NotLeader."""
         return self.raft.propose(encode_instruction(instruction), self.log.next_offset, self._next_time_ms())
 
+    def trim(self, offset: int) -> None:
+        """Propose that records below `offset` are gone; raises NotLeader. It is so when `start_offset` is there.
+
+        What is not committed now is not touched, so that nothing goes that nobody has seen.
+        """
+        offset = min(offset, self.committed_offset)
+        if offset > self.start_offset:
+            self.instruct(Trim(offset))
+
+    def frees_entries(self, offset: int) -> bool:
+        """Tell whether a whole entry lies below `offset`."""
+        return self.log.log.find_offset(self.log.number, offset) > self.log.anchor_index + 1
+
     def clean_up(self) -> None:
         """As the leader, let go of records and of producers whose time is over."""
         if self.is_sealed or not (self.raft.is_settled and self.raft.takes_entries):
@@ -275,7 +288,7 @@ class Partition:
 
     def committed(self, index: int) -> None:
         """Act on what is committed, in the order of the log."""
-        before = self.committed_offset
+        before = (self.start_offset, self.committed_offset)
         for at in range(self.applied_index + 1, index + 1):
             self.applied_index = at
             self.producers.commit(at)
@@ -285,11 +298,11 @@ class Partition:
             waiters = self._waiters.pop(at, None)
             if waiters is not None:
                 self._answer(at, waiters)
-        if self.committed_offset > before:
+        if (self.start_offset, self.committed_offset) != before:
             self._notify()
 
     def watch(self, notify: Callable[[], None]) -> Callable[[], None]:
-        """Call `notify` once, when there are new records, or when this replica's role changes; return how to undo."""
+        """Call `notify` once, when records came or went, or this replica's role changes; return how to undo."""
         self._watchers.append(notify)
 
         def undo() -> None:

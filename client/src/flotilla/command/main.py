@@ -8,6 +8,8 @@ from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 
+from flotilla.command import tokens
+from flotilla.command.errors import CommandError
 from flotilla.up import options as up_options
 from flotilla.up.errors import ServersMissing, UpError
 from flotilla.up.plan import Programs
@@ -27,7 +29,7 @@ def main(arguments: Sequence[str] | None = None, programs: Programs = Programs()
         found = make_parser(programs).parse_args(given)
         action: Callable[[argparse.Namespace], int] = found.action
         return action(found)
-    except UpError as error:
+    except (UpError, CommandError) as error:
         print(f"flotilla {' '.join(given[:1])}: {error}", file=sys.stderr)  # noqa: T201 - a command speaks
         return error.exit_code
     except KeyboardInterrupt:
@@ -45,6 +47,7 @@ def make_parser(programs: Programs = Programs()) -> argparse.ArgumentParser:  # 
     parser.add_argument("--version", action="version", version=f"flotilla {version('flotilla')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_up(commands, programs)
+    tokens.add_command(commands)
     _add_admin(commands)
     return parser
 

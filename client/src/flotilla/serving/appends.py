@@ -38,6 +38,13 @@ def read_appends(body: bytes) -> list[Append]:
     return appends
 
 
+def check_batch_size(topic: str, size: int, bytes_max: int | None) -> None:
+    """Refuse a batch that is larger than its topic takes."""
+    if bytes_max is not None and size > bytes_max:
+        text = f"the batch has {size} bytes; topic {topic!r} takes up to {bytes_max}"
+        raise Refusal("too_large", text, topic=topic, bytes=size, bytes_max=bytes_max)
+
+
 def appended(base_offset: int, append_time_ms: int | None) -> dict[str, Any]:
     """Write that a batch is stored. A retry has its offset, but no time."""
     return {"status": "ok", "base_offset": base_offset, "append_time_ms": append_time_ms}

@@ -138,7 +138,5 @@ async def respond(send: Send, status: int, headers: Headers, body: Sequence[Buff
 
 async def refuse(send: Send, refusal: Refusal) -> None:
     """Send a refusal."""
-    headers = [JSON]
-    if refusal.retry_after_s is not None:
-        headers.append((b"retry-after", str(refusal.retry_after_s).encode()))
-    await respond(send, refusal.status, headers, [refusal.to_bytes()])
+    headers = [(name.encode(), value.encode()) for name, value in refusal.headers.items()]
+    await respond(send, refusal.status, [JSON, *headers], [refusal.to_bytes()])

@@ -80,7 +80,7 @@ _FETCH = {
             },
             "content": {"application/vnd.flotilla.batch": {"schema": {"type": "string", "format": "binary"}}},
         },
-        **dict.fromkeys(("400", "404", "421", "503"), _ERROR),
+        **dict.fromkeys(("400", "404", "421", "429", "503"), _ERROR),
     },
 }
 
@@ -94,7 +94,9 @@ def describe_records(app: FastAPI) -> None:
         for operations in schema["paths"].values():
             for operation in operations.values():
                 if operation["responses"].pop("422", None) is not None:  # FastAPI's own; ours have one shape
-                    operation["responses"].update(dict.fromkeys(("400", "404", "409", "413", "421", "503"), _ERROR))
+                    operation["responses"].update(
+                        dict.fromkeys(("400", "404", "409", "413", "421", "429", "503"), _ERROR)
+                    )
         schema["paths"].setdefault("/v1/append", {"post": _APPEND})
         schema["paths"].setdefault("/v1/fetch", {"get": _FETCH})
         return schema

@@ -1,9 +1,10 @@
 """The front of a server: one ASGI application, with fast endpoints of our own and FastAPI for the rest.
 
-Here is what concerns every request: too many connections, bodies that are too large, request ids, refusals, and
-mistakes of ours, which are logged and answered with `internal`.
+Here is what concerns every request: who makes it, too many connections, bodies that are too large, request ids,
+refusals, and mistakes of ours, which are logged and answered with `internal`.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -21,6 +22,8 @@ from flotilla.serving.asgi import (
     refuse,
 )
 from flotilla.serving.errors import Refusal, mistake
+from flotilla.serving.gate import Gate, caller_of
+from flotilla.serving.quotas import Quotas
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +36,9 @@ class Front:
 
     `body_bytes_max` limits bodies for `rest`; fast endpoints have limits of their own. `count_connections` is set
     by whoever runs the server; paths in `always` are answered however many connections there are. `refuse` writes
-    refusals of the front itself, for servers that have another shape for some paths.
+    refusals of the front itself, for servers that have another shape for some paths. Every request passes `gate`
+    before anything else looks at it; without one, callers are not checked. `quotas` holds those who have limits to
+    them.
     """
 
     def __init__(
@@ -45,20 +50,24 @@ class Front:
         body_bytes_max: int,
         always: Collection[str] = ALWAYS,
         refuse: Refuse = lambda send, _, refusal: refuse(send, refusal),
+        gate: Gate | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
-        self._fast = dict(fast)
-        self._rest = rest
+        self.fast = dict(fast)
+        self.rest = rest
         self._connections_max = connections_max
         self._body_bytes_max = body_bytes_max
         self._always = always
         self._refuse = refuse
+        self.gate = gate if gate is not None else Gate(None, ())
+        self._quotas = quotas if quotas is not None else Quotas(time.monotonic)
         self.count_connections: Callable[[], int] = lambda: 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        endpoint = self._fast.get(scope["path"])
+        endpoint = self.fast.get(scope["path"])
         request_id = request_ids.given(scope)
         if request_id is None and endpoint is None:
             request_id = request_ids.made()
@@ -68,6 +77,8 @@ class Front:
         try:
             await self._answer(endpoint, scope, receive, send)
         except Refusal as refusal:
+            if refusal.code == "quota_exceeded":
+                await asyncio.sleep(self._quotas.hold_s)
             await self._refuse(_named(send, request_id), scope["path"], refusal)
         except Gone:
             logger.debug("a client left before its request was read")
@@ -80,14 +91,23 @@ class Front:
             logger.debug("%s %s took %.1f ms", scope["method"], scope["path"][:200], took_ms)
 
     async def _answer(self, endpoint: Endpoint | None, scope: Scope, receive: Receive, send: Send) -> None:
+        self.gate.enter(scope)
         path = scope["path"]
         if self.count_connections() > self._connections_max and path not in self._always:
             raise Refusal("too_many_connections", f"{self._connections_max} connections is the limit; try again later")
+        caller = caller_of(scope)
+        if caller.is_metered and caller.token is not None:
+            with self._quotas.enter(caller.token, scope) as meter:
+                await self._pass(endpoint, scope, meter.receiving(receive), meter.sending(send))
+        else:
+            await self._pass(endpoint, scope, receive, send)
+
+    async def _pass(self, endpoint: Endpoint | None, scope: Scope, receive: Receive, send: Send) -> None:
         if endpoint is not None:
             await endpoint(scope, receive, send)
         else:
             check_size(content_length(scope) or 0, self._body_bytes_max)
-            await self._rest(scope, limited(receive, self._body_bytes_max), send)
+            await self.rest(scope, limited(receive, self._body_bytes_max), send)
 
 
 def _named(send: Send, request_id: str | None) -> Send:

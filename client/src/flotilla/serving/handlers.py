@@ -22,8 +22,7 @@ async def on_refusal(_: Request, error: Exception) -> JSONResponse:
     """Answer with a refusal."""
     if not isinstance(error, Refusal):
         raise error
-    headers = {} if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
-    return JSONResponse(error.to_dict(), error.status, headers)
+    return JSONResponse(error.to_dict(), error.status, error.headers)
 
 
 def describe_invalid(error: Exception) -> str:

@@ -4,13 +4,16 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import uvicorn
 
+from flotilla.serving.accepting import Acceptor
 from flotilla.serving.front import Front
 from flotilla.serving.protocol import REFUSED_CONNECTIONS_MAX, LimitedProtocol
+from flotilla.serving.tls import Tls
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +57,32 @@ def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=reuse_port)
 
 
-def make_server(front: Front, *, connections_max: int) -> uvicorn.Server:
-    """Make the HTTP server of an application."""
+class _Server(uvicorn.Server):
+    """Takes a TLS context as it is, and counts connections from their first byte."""
+
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None, handshakes_max: int) -> None:
+        super().__init__(config)
+        self._tls = tls
+        self._handshakes_max = handshakes_max
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections."""
+        self.servers = [await self._listen(sock) for sock in sockets or ()]  # type: ignore[misc]  # close, wait_closed
+        self.started = True
+
+    async def _listen(self, sock: socket.socket) -> asyncio.Server | Acceptor:
+        if self._tls is not None:
+            return Acceptor(sock, self._make_protocol, self._tls, handshakes_max=self._handshakes_max)
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(self._make_protocol, sock=sock, backlog=_BACKLOG)
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        config = self.config
+        return config.http_protocol_class(config=config, server_state=self.server_state, app_state={})  # type: ignore[call-arg]
+
+
+def make_server(front: Front, *, connections_max: int, tls: ssl.SSLContext | None = None) -> uvicorn.Server:
+    """Make the HTTP server of an application. With `tls` it speaks nothing else, on all its sockets."""
     config = uvicorn.Config(
         front,
         http=partial(LimitedProtocol, connections_max=connections_max + REFUSED_CONNECTIONS_MAX),  # type: ignore[arg-type]
@@ -68,7 +95,7 @@ def make_server(front: Front, *, connections_max: int) -> uvicorn.Server:
         server_header=False,
         date_header=False,
     )
-    server = uvicorn.Server(config)
+    server = _Server(config, tls, handshakes_max=connections_max)
     front.count_connections = lambda: len(server.server_state.connections)
     return server
 
@@ -78,11 +105,14 @@ async def run(
     socks: Sequence[socket.socket],
     stop: Stop,
     leave: Callable[[int], Awaitable[None]] | None = None,
+    tls: Tls | None = None,
 ) -> int:
     """Serve until `stop` is called; return the exit code.
 
     `leave` is awaited with that code before the server closes its connections: while it runs, requests are answered.
+    The files of `tls` are followed meanwhile.
     """
+    following = None if tls is None else asyncio.create_task(tls.follow())
     serving = asyncio.create_task(server._serve([*socks]))  # noqa: SLF001 - `serve` would take the signals for itself
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
@@ -92,4 +122,6 @@ async def run(
         await leave(code)
     server.should_exit = True
     await serving
+    if following is not None:
+        following.cancel()
     return code

@@ -61,10 +61,10 @@ def parse_flag(text: str) -> bool:
 
 
 def parse_url(text: str) -> str:
-    """Read the base URL of a server, as in http://host:8080."""
+    """Read the base URL of a server, as in http://host:8080 or https://host."""
     try:
         parts = urlsplit(text)
-        right = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
+        right = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         right = False
     if not right or parts.path not in {"", "/"} or parts.query or parts.fragment or parts.username is not None:
@@ -84,7 +84,8 @@ def url_host(text: str) -> str:
 
 def url_port(text: str) -> int:
     """Read the port from a base URL."""
-    return urlsplit(parse_url(text)).port or 80
+    parts = urlsplit(parse_url(text))
+    return parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def require(holds: bool, name: str, rule: str) -> None:

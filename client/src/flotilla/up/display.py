@@ -4,8 +4,11 @@ On a terminal with colour, otherwise plain. Whoever reads may go away (a closed 
 shown any more, and everything goes on.
 """
 
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TextIO
 
 from flotilla.up.plan import Child
@@ -19,6 +22,28 @@ _PHASES = {Phase.READY: Tone.GOOD, Phase.STARTING: Tone.PLAIN, Phase.WAITING: To
 _HEADINGS = ("name", "role", "address", "pid", "state")
 
 Row = tuple[str, str, str, str, str]
+
+
+@dataclass(frozen=True)
+class ToTry:
+    """What people may try: where the API is, and the file with the secret if callers need a token."""
+
+    base: str
+    secret: Path | None = None
+
+    @property
+    def curl(self) -> str:
+        """How curl is called."""
+        return "curl" if self.secret is None else """curl -H "Authorization: Bearer $FLOTILLA_TOKEN\""""
+
+    @property
+    def first(self) -> list[str]:
+        """What has to be done before anything else."""
+        if self.secret is None:
+            return []
+        grants = "--grant admin --grant produce --grant consume"
+        who = f"--url {self.base} --secret-file {shlex.quote(str(self.secret))}"
+        return [f"export FLOTILLA_TOKEN=$(flotilla tokens create me {grants} {who})"]
 
 
 def wants_color(stream: TextIO, environment: Mapping[str, str], no_color: bool) -> bool:
@@ -54,11 +79,11 @@ class Display:
         ]
         self.lines(["", self._paint(heading, _BOLD), *painted, ""])
 
-    def to_try(self, base: str) -> None:
+    def to_try(self, what: ToTry) -> None:
         """Write lines to try."""
-        self.lines(
-            [f"The API is on {self._paint(base, _BOLD)}. To try, in another terminal:", "", *try_lines(base), ""]
-        )
+        asks = " It asks for tokens; the first line makes one." if what.secret is not None else ""
+        heading = f"The API is on {self._paint(what.base, _BOLD)}.{asks} To try, in another terminal:"
+        self.lines([heading, "", *try_lines(what), ""])
 
     def lines(self, lines: Iterable[str]) -> None:
         """Write lines."""
@@ -96,16 +121,18 @@ def describe_waiting(watched: Iterable[Watched]) -> str:
     return ", ".join(f"{child.name} ({child.reason or child.phase.value})" for child in late)
 
 
-def try_lines(base: str) -> list[str]:
-    """Write three lines for a shell: make a topic, produce a message, consume it."""
+def try_lines(what: ToTry) -> list[str]:
+    """Write lines for a shell: make a topic, produce a message, consume it; before that a token, if one is needed."""
+    base, curl = what.base, what.curl
     message = """'{"topic": "orders", "producer_id": "'$p'", "message": "hello"}'"""
     return [
-        f"""curl {base}/topics -d '{{"name": "orders"}}'""",
-        f"p=$({_register(base, 'producer')}); curl {base}/producer/produce -d {message}",
-        f"c=$({_register(base, 'consumer')}); curl '{base}/consumer/consume?topic=orders&consumer_id='$c",
+        *what.first,
+        f"""{curl} {base}/topics -d '{{"name": "orders"}}'""",
+        f"p=$({_register(what, 'producer')}); {curl} {base}/producer/produce -d {message}",
+        f"c=$({_register(what, 'consumer')}); {curl} '{base}/consumer/consume?topic=orders&consumer_id='$c",
     ]
 
 
-def _register(base: str, what: str) -> str:
+def _register(to_try: ToTry, what: str) -> str:
     find = rf"""sed 's/.*"{what}_id": *"\([^"]*\).*/\1/'"""
-    return f"""curl -s {base}/{what}/register -d '{{"topic": "orders"}}' | {find}"""
+    return f"""{to_try.curl} -s {to_try.base}/{what}/register -d '{{"topic": "orders"}}' | {find}"""

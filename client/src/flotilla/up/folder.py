@@ -2,7 +2,7 @@
 
     lock               held while anything of it runs; the process id of `flotilla up` is inside
     ports.json         the ports inside, so that they are the same after a restart
-    secret             what brokers know each other by; for the owner's eyes only
+    secret             what servers know each other by; for the owner's eyes only
     metadata.sqlite    metadata, unless --database says otherwise (made by the writer)
     broker-1/ ...      what brokers keep
     logs/              what the processes wrote
@@ -41,6 +41,11 @@ class DataFolder:
         """Where the processes' logs are."""
         return self.path / "logs"
 
+    @property
+    def secret_path(self) -> Path:
+        """Where the secret is that all servers share."""
+        return self.path / "secret"
+
     def close(self) -> None:
         """Give the folder back, as soon as no child has it."""
         os.close(self.lock_fd)
@@ -72,11 +77,11 @@ class DataFolder:
         _write(self.path / "ports.json", json.dumps(ports, indent=2) + "\n")
 
     def load_secret(self) -> str:
-        """Load what brokers know each other by; make it at the first start.
+        """Load what servers know each other by; make it at the first start.
 
-        All brokers are started with the same one, so one that was lost is simply replaced.
+        All servers are started with the same one, so one that was lost is simply replaced.
         """
-        path = self.path / "secret"
+        path = self.secret_path
         try:
             found = path.read_text(encoding="ascii").strip()
             path.chmod(0o600)

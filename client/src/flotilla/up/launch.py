@@ -28,6 +28,7 @@ from flotilla.up.plan import Child
 
 _NOT_FOR_CHILDREN = {
     "FLOTILLA_SECRET_FILE",  # it would win over the secret that brokers are given
+    *("FLOTILLA_TLS_CERT", "FLOTILLA_TLS_KEY", "FLOTILLA_TLS_CA"),  # these processes speak plain HTTP with each other
     *("PORT", "MANAGER_ADDRESS", "CURRENT_ADDRESS", "READ_ONLY"),  # servers heed them, and a shell may have them
 }
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)

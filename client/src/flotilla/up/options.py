@@ -2,12 +2,14 @@
 
 import argparse
 import ipaddress
+import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from flotilla.up.errors import OptionInvalid
 
 DURABILITIES = ("fsync", "os", "memory")
+AUTHS = ("on", "off", "auto")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 BROKERS_MAX = 16
 READERS_MAX = 16
@@ -23,6 +25,7 @@ examples:
   flotilla up                                    3 brokers, 1 writer, 2 readers; API on http://127.0.0.1:8080
   flotilla up --port 9000 --data-dir /tmp/try    a second one beside it
   flotilla up --brokers 1 --durability os        small and fast, for tests of your own code
+  flotilla up --host 0.0.0.0                     for others to use, too: they need tokens, and are told how to get one
   flotilla up --database postgresql://me@db/flotilla
 
 Any other setting of brokers and managers can be given as a variable, as in FLOTILLA_SEGMENT_BYTES=16MiB.
@@ -39,6 +42,7 @@ class Options:
     brokers: int = 3
     readers: int = 2
     durability: str = "fsync"
+    auth: str = "auto"
     database: str | None = None
     log_level: str = "info"
     no_color: bool = False
@@ -48,6 +52,7 @@ class Options:
         _require(1 <= self.brokers <= BROKERS_MAX, "--brokers", f"from 1 to {BROKERS_MAX}")
         _require(1 <= self.readers <= READERS_MAX, "--readers", f"from 1 to {READERS_MAX}")
         _require(self.durability in DURABILITIES, "--durability", ", ".join(DURABILITIES))
+        _require(self.auth in AUTHS, "--auth (or FLOTILLA_AUTH)", ", ".join(AUTHS))
         _require(self.log_level in LOG_LEVELS, "--log-level", ", ".join(LOG_LEVELS))
         _require(_is_host(self.host), "--host", "an IP address of this machine, or localhost")
         _require(
@@ -58,6 +63,11 @@ class Options:
     def is_local(self) -> bool:
         """Tell whether only this machine reaches the API."""
         return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+
+    @property
+    def is_auth_on(self) -> bool:
+        """Tell whether callers need a token."""
+        return self.auth == "on" or (self.auth == "auto" and not self.is_local)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +95,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=DURABILITIES,
         default=default.durability,
         help="fsync: acknowledged is on disk; os: in the page cache; memory: nowhere (%(default)s)",
+    )
+    add(
+        "--auth",
+        choices=AUTHS,
+        default=os.environ.get("FLOTILLA_AUTH") or default.auth,
+        help="on: callers need a token; off: anybody who reaches the API may do anything; auto: on unless the host is "
+        "the loopback (FLOTILLA_AUTH; auto)",
     )
     add("--database", metavar="URL", help="where metadata is kept (SQLite in the data folder)")
     add("--log-level", choices=LOG_LEVELS, default=default.log_level, help="of all processes (%(default)s)")

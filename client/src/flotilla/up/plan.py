@@ -5,7 +5,7 @@ there gets any one of them, so whether this one lives can only be asked at its o
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
@@ -71,17 +71,18 @@ def make_plan(
     programs: Programs = Programs(),  # noqa: B008 - it is frozen
 ) -> list[Child]:
     """Decide which processes run. `folder` is absolute; `port` is the one that the readers share."""
-    brokers = [_broker(name, options, folder, ports, secret, programs) for name in broker_names(options.brokers)]
-    return [
+    brokers = [_broker(name, options, folder, ports, programs) for name in broker_names(options.brokers)]
+    children = [
         *brokers,
         _manager("writer", Role.WRITER, options, folder, ports["writer"], programs),
         *(_reader(name, options, folder, ports[name], port, programs) for name in reader_names(options.readers)),
     ]
+    # All of them on this one decision: those inside are on the loopback, and would decide otherwise by themselves.
+    variables = {"FLOTILLA_AUTH": "on" if options.is_auth_on else "off", "FLOTILLA_SECRET": secret}
+    return [replace(child, variables=variables) for child in children]
 
 
-def _broker(
-    name: str, options: Options, folder: Path, ports: Mapping[str, int], secret: str, programs: Programs
-) -> Child:
+def _broker(name: str, options: Options, folder: Path, ports: Mapping[str, int], programs: Programs) -> Child:
     port = ports[name]
     arguments = [
         *("--data", str(folder / name)),
@@ -90,8 +91,7 @@ def _broker(
         *("--managers", url(LOOPBACK, ports["writer"])),
         *("--durability", options.durability, "--log-level", options.log_level),
     ]
-    variables = {"FLOTILLA_SECRET": secret}
-    return Child(name, Role.BROKER, programs.broker, tuple(arguments), port, url(LOOPBACK, port), variables)
+    return Child(name, Role.BROKER, programs.broker, tuple(arguments), port, url(LOOPBACK, port))
 
 
 def _reader(name: str, options: Options, folder: Path, own_port: int, port: int, programs: Programs) -> Child:

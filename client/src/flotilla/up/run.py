@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from flotilla.up import folder as folders
 from flotilla.up import launch, ports
 from flotilla.up import plan as plans
-from flotilla.up.display import Display, wants_color
+from flotilla.up.display import Display, ToTry, wants_color
 from flotilla.up.errors import FolderUnusable, ServersMissing
 from flotilla.up.folder import DataFolder
 from flotilla.up.options import Options
@@ -53,10 +53,11 @@ def _run_in(folder: DataFolder, options: Options, port: int, programs: Programs)
     try:
         around = launch.Surroundings(folder.logs, dict(os.environ), folder.lock_fd, life)
         base = plans.api_url(options.host, port)
+        to_try = ToTry(base, folder.secret_path if options.is_auth_on else None)
 
         async def supervise() -> None:
             launcher = launch.fork if fork else launch.execute
-            await Supervisor(children, launcher, around, display, base=base, began=began).run()
+            await Supervisor(children, launcher, around, display, to_try=to_try, began=began).run()
 
         asyncio.run(supervise())
     finally:
@@ -93,7 +94,11 @@ def _stop_early() -> None:
 def _greet(display: Display, options: Options, folder: DataFolder) -> None:
     parts = [_count(options.brokers, "broker"), "1 writer", _count(options.readers, "reader")]
     display.event(f"starting {', '.join(parts)}; data and logs are in {folder.path}")
-    if not options.is_local:
+    if options.is_local:
+        return
+    if options.is_auth_on:
+        display.event(f"callers need tokens; whoever can read the network of {options.host} can read them", Tone.BAD)
+    else:
         display.event(f"everybody who reaches {options.host} can use the API: it asks for no credentials", Tone.BAD)
 
 

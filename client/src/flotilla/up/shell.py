@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flotilla.up import ending, logs, probe, supervision
-from flotilla.up.display import Display, describe_waiting
+from flotilla.up.display import Display, ToTry, describe_waiting
 from flotilla.up.launch import Launcher, Process, Surroundings
 from flotilla.up.plan import Child
 from flotilla.up.supervision import Kill, Phase, Say, ShowLog, Start, Tone, Watched
@@ -35,14 +35,14 @@ class Supervisor:
         around: Surroundings,
         display: Display,
         *,
-        base: str,
+        to_try: ToTry,
         began: float,
     ) -> None:
         self._children = {child.name: child for child in children}
         self._launch = launch
         self._around = around
         self._display = display
-        self._base = base
+        self._to_try = to_try
         self._began = began
         self._watched = {name: Watched(name) for name in self._children}
         self._processes: dict[str, Process] = {}
@@ -160,7 +160,7 @@ class Supervisor:
             except TimeoutError:
                 self._display.event(f"still waiting for {describe_waiting(self._watched.values())}")
         self._display.table(list(self._children.values()), self._watched)
-        self._display.to_try(self._base)
+        self._display.to_try(self._to_try)
         self._display.event(f"everything is up after {time.monotonic() - self._began:.1f} s; Ctrl-C ends it", Tone.GOOD)
 
     def _log_of(self, name: str) -> Path:

@@ -1,24 +1,32 @@
 """The manager's application: calls for people and batches on a fast path, everything else with FastAPI."""
 
+import time
+
 from fastapi import FastAPI
 
 from flotilla import __version__
+from flotilla.serving.access_docs import describe_access
 from flotilla.serving.asgi import Receive, Scope, Send, read_body, refuse, respond
 from flotilla.serving.batch_docs import describe_records
 from flotilla.serving.docs import add_docs
 from flotilla.serving.errors import Refusal
 from flotilla.serving.front import Front
+from flotilla.serving.gate import Gate
 from flotilla.serving.handlers import add_handlers
+from flotilla.serving.quotas import Quotas
 from flotilla_manager.api.calls import make_calls
 from flotilla_manager.api.control import add_health, add_metadata_errors, is_for_writer, make_control
 from flotilla_manager.api.data import AppendEndpoint, FetchEndpoint
 from flotilla_manager.api.docs import describe_calls
 from flotilla_manager.api.endpoint import PeopleEndpoint, failure
 from flotilla_manager.api.forward import Forward
+from flotilla_manager.api.groups import make_groups
 from flotilla_manager.api.metrics import Metrics
 from flotilla_manager.api.people import People
 from flotilla_manager.api.programs import make_programs
+from flotilla_manager.api.rules import RULES
 from flotilla_manager.api.tail import TailEndpoint
+from flotilla_manager.api.tokens import make_tokens
 from flotilla_manager.manager import Manager
 
 _CONTROL_BYTES_MAX = 8 << 20
@@ -28,7 +36,8 @@ Success is 200 with `{"status": "success", …}`; a refusal is `{"status": "fail
 
 def make_app(manager: Manager) -> Front:
     """Make the application."""
-    metrics = Metrics(manager)
+    metrics, quotas = Metrics(manager), Quotas(time.monotonic)
+    metrics.watch_quotas(quotas)
     forward = Forward(manager)
     calls = make_calls(People(manager))
     people = PeopleEndpoint(manager, calls, forward, metrics)
@@ -37,10 +46,14 @@ def make_app(manager: Manager) -> Front:
     add_metadata_errors(app, manager)
     add_health(app, manager, metrics)
     app.include_router(make_programs(manager))
+    app.include_router(make_groups(manager))
     app.include_router(make_control(manager))
+    app.include_router(make_tokens(manager))
     add_docs(app)
     describe_records(app)
     describe_calls(app, calls)
+    gate = Gate(manager.access, RULES)
+    describe_access(app, gate)
     return Front(
         {
             **dict.fromkeys(people.paths, people),
@@ -52,6 +65,8 @@ def make_app(manager: Manager) -> Front:
         connections_max=manager.settings.connections_max,
         body_bytes_max=_CONTROL_BYTES_MAX,
         refuse=_refuse,
+        gate=gate,
+        quotas=quotas,
     )
 
 
@@ -69,7 +84,7 @@ class _Rest:
 
     def __init__(self, manager: Manager, app: FastAPI, people: PeopleEndpoint, forward: Forward) -> None:
         self._manager = manager
-        self._app = app
+        self.app = app
         self._people = people
         self._forward = forward
         known = {route.path for route in app.routes if hasattr(route, "path")}
@@ -83,6 +98,6 @@ class _Rest:
             status, headers, answer = await self._forward(scope, body)
             await respond(send, status, headers, [answer])
         elif path in self._own or path.startswith("/v1/"):
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
         else:
             await self._people(scope, receive, send)

@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
 
+from flotilla.access import Scope
 from flotilla_manager.api import shapes
 from flotilla_manager.api.people import (
     BAD_PARTITION_TO_CONSUME,
@@ -25,8 +25,11 @@ class Call:
     path: str
     tag: str
     params: type[shapes.Params]
-    answer: Callable[[Any], Awaitable[Answer]]
+    answer: Callable[..., Awaitable[Answer]]
     by_writer: bool = False  # others pass it on
+    topic: str | None = None  # the parameter that names the topic; without one, the gate knows all that is to know
+    scope: Scope | None = None  # what a caller needs on that topic; without one, any scope will do
+    for_caller: bool = False  # the answer depends on who asks
     refusals: tuple[str, ...] = ()  # word for word
     example: Answer = field(default_factory=dict)
 
@@ -49,6 +52,8 @@ def _topic_calls(people: People) -> tuple[Call, ...]:
             tag="topics",
             params=shapes.CreateTopic,
             answer=people.create_topic,
+            topic="name",
+            scope=Scope.ADMIN,
             by_writer=True,
             refusals=(EXISTS,),
             example={"message": "Topic 'orders' created successfully."},
@@ -59,6 +64,7 @@ def _topic_calls(people: People) -> tuple[Call, ...]:
             tag="topics",
             params=shapes.Nothing,
             answer=people.list_topics,
+            for_caller=True,
             example={"topics": ["orders"]},
         ),
         Call(
@@ -67,6 +73,7 @@ def _topic_calls(people: People) -> tuple[Call, ...]:
             tag="topics",
             params=shapes.NamedTopic,
             answer=people.list_partitions,
+            topic="name",
             refusals=(NO_TOPIC,),
         ),
         Call(
@@ -75,6 +82,8 @@ def _topic_calls(people: People) -> tuple[Call, ...]:
             tag="topics",
             params=shapes.NamedTopic,
             answer=people.delete_topic,
+            topic="name",
+            scope=Scope.ADMIN,
             by_writer=True,
             refusals=(NO_TOPIC,),
             example={"message": "Topic 'orders' deleted successfully."},
@@ -90,6 +99,9 @@ def _producer_calls(people: People) -> tuple[Call, ...]:
             tag="producers",
             params=shapes.RegisterProducer,
             answer=people.register_producer,
+            topic="topic",
+            scope=Scope.PRODUCE,
+            for_caller=True,
             by_writer=True,
             example={"producer_id": "5f0c…"},
         ),
@@ -99,6 +111,8 @@ def _producer_calls(people: People) -> tuple[Call, ...]:
             tag="producers",
             params=shapes.Produce,
             answer=people.produce,
+            topic="topic",
+            scope=Scope.PRODUCE,
             refusals=(NO_TOPIC, BAD_PARTITION_TO_PRODUCE, NO_PRODUCER),
             example={"partition_index": 0, "offset": 0},
         ),
@@ -122,6 +136,8 @@ def _consumer_calls(people: People) -> tuple[Call, ...]:
             tag="consumers",
             params=shapes.RegisterConsumer,
             answer=people.register_consumer,
+            topic="topic",
+            scope=Scope.CONSUME,
             by_writer=True,
             refusals=(NO_TOPIC, BAD_PARTITION_TO_CONSUME),
             example={"consumer_id": "a61e…"},
@@ -132,6 +148,8 @@ def _consumer_calls(people: People) -> tuple[Call, ...]:
             tag="consumers",
             params=shapes.Consume,
             answer=people.consume,
+            topic="topic",
+            scope=Scope.CONSUME,
             refusals=(NO_LOGS, NO_TOPIC, BAD_PARTITION_TO_CONSUME, NO_CONSUMER),
             example={"message": "hello", "partition_index": 0, "offset": 0},
         ),
@@ -141,6 +159,8 @@ def _consumer_calls(people: People) -> tuple[Call, ...]:
             tag="consumers",
             params=shapes.Consume,
             answer=people.size,
+            topic="topic",
+            scope=Scope.CONSUME,
             refusals=(NO_TOPIC, BAD_PARTITION_TO_CONSUME, NO_CONSUMER),
             example={"sizes": [{"partition_number": 0, "size": 1}], "size": 1},
         ),

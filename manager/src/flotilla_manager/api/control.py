@@ -8,9 +8,12 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from flotilla.serving.errors import Refusal
+from flotilla_manager.api import groups
+from flotilla_manager.api.deleting import DELETE_RECORDS
 from flotilla_manager.api.endpoint import away
 from flotilla_manager.api.metrics import Metrics
-from flotilla_manager.api.programs import TOPICS
+from flotilla_manager.api.programs import TOPICS, BatchBytes, Compressions
+from flotilla_manager.api.tokens import TOKENS
 from flotilla_manager.limits import PARTITIONS_MAX, REPLICATION_MAX, TOPIC_NAME_RULE
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import Fenced, MetadataError
@@ -36,6 +39,8 @@ class TopicBody(BaseModel):
     replication: Annotated[int, Field(ge=1, le=REPLICATION_MAX)] = 3
     retention_ms: Annotated[int, Field(ge=0, le=_NUMBER_MAX)] | None = 7 * 24 * 3600 * 1000
     retention_bytes: Annotated[int, Field(ge=0, le=_NUMBER_MAX)] | None = None
+    batch_bytes_max: BatchBytes | None = None
+    compression: Compressions | None = None
     owner: Annotated[str, _OWNER] | None = None
 
 
@@ -137,4 +142,10 @@ CONTROL = "/v1/control/"
 
 def is_for_writer(method: str, path: str) -> bool:
     """Tell whether a request with a path below /v1 is answered by the writer alone."""
-    return path.startswith(CONTROL) or (method != "GET" and (path == TOPICS or path.startswith(f"{TOPICS}/")))
+    if path.startswith((CONTROL, f"{TOKENS}/")) or path == TOKENS:
+        return True
+    if path.startswith(f"{groups.GROUPS}/"):
+        return groups.is_for_writer(method, path)
+    if method == "POST" and path.startswith(f"{TOPICS}/") and path.endswith(DELETE_RECORDS):
+        return False
+    return method != "GET" and (path == TOPICS or path.startswith(f"{TOPICS}/"))

@@ -7,9 +7,19 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from flotilla.access import Caller
+from flotilla.access import Scope as Permission
 from flotilla.net import Response
 from flotilla.records import NO_PRODUCER, BatchHeader, BatchInvalid, Buffer
-from flotilla.serving.appends import APPENDS_TYPE, PARTITION_MAX, Append, appended, read_appends, result
+from flotilla.serving.appends import (
+    APPENDS_TYPE,
+    PARTITION_MAX,
+    Append,
+    appended,
+    check_batch_size,
+    read_appends,
+    result,
+)
 from flotilla.serving.asgi import (
     JSON,
     Gone,
@@ -25,6 +35,7 @@ from flotilla.serving.asgi import (
     respond,
 )
 from flotilla.serving.errors import Refusal
+from flotilla.serving.gate import caller_of, recheck, require_of
 from flotilla.serving.limits import InFlight
 from flotilla_manager.api.endpoint import away
 from flotilla_manager.api.jsonbatches import read_batch, write_records
@@ -44,6 +55,7 @@ _BATCH_HEADERS = (
 )
 _JSON_TYPE = b"application/json"
 _ID = "id:"
+_SHOWN_MAX = 200
 
 
 class AppendEndpoint:
@@ -60,26 +72,29 @@ class AppendEndpoint:
         settings = self._manager.settings
         check_size(content_length(scope) or 0, settings.body_bytes_max)
         query = parse_query(scope["query_string"])
+        kind, caller = header(scope, b"content-type"), caller_of(scope)
+        if kind != APPENDS_TYPE:
+            check_named(caller, Permission.PRODUCE, query.get("topic", ""))  # who may not put it there need not send it
         with self.in_flight.hold(0) as held:
             body = await read_body(receive, settings.body_bytes_max, held.add)
-            kind = header(scope, b"content-type")
             if kind == APPENDS_TYPE:
-                answer: Any = {"results": await self._append_all(read_appends(body))}
+                answer: Any = {"results": await self._append_all(caller, read_appends(body))}
             else:
                 batch = read_batch(body) if kind == _JSON_TYPE else body
                 index = number(query, "partition", None, PARTITION_MAX)
-                answer = await self._append(query.get("topic", ""), index, batch)
+                answer = await self._append(caller, query.get("topic", ""), index, batch)
         await respond(send, 200, [JSON], [msgspec.json.encode(answer)])
 
-    async def _append(self, name: str, index: int, batch: Buffer) -> dict[str, Any]:
+    async def _append(self, caller: Caller, name: str, index: int, batch: Buffer) -> dict[str, Any]:
         repeatable = is_repeatable(batch)
-        topic = await find_partition(self._manager, name, index)
+        topic = await find_partition(self._manager, caller, Permission.PRODUCE, name, index)
+        check_batch_size(topic.name, len(batch), topic.batch_bytes_max)
         found = await self._manager.gateway.append(
             topic, index, batch, seconds=self._manager.settings.request_s_max, repeatable=repeatable
         )
         return appended(found.base_offset, found.append_time_ms)
 
-    async def _append_all(self, appends: Sequence[Append]) -> list[dict[str, Any]]:
+    async def _append_all(self, caller: Caller, appends: Sequence[Append]) -> list[dict[str, Any]]:
         """Append all: partitions at the same time, the batches of each one after the other, in their order."""
         results: list[dict[str, Any]] = [{}] * len(appends)
         places: dict[tuple[str, int], list[int]] = {}
@@ -90,7 +105,7 @@ class AppendEndpoint:
             for at in mine:
                 one = appends[at]
                 try:
-                    results[at] = result(one, await self._append(one.topic, one.partition, one.batch))
+                    results[at] = result(one, await self._append(caller, one.topic, one.partition, one.batch))
                 except Refusal as refusal:
                     results[at] = result(one, refusal)
 
@@ -113,7 +128,8 @@ class FetchEndpoint:
         query = parse_query(scope["query_string"])
         wait_ms = min(number(query, "wait_ms", 0), settings.wait_ms_max)
         index = number(query, "partition", None, PARTITION_MAX)
-        topic = await find_partition(self._manager, query.get("topic", ""), index)
+        caller = caller_of(scope)
+        topic = await find_partition(self._manager, caller, Permission.CONSUME, query.get("topic", ""), index)
         rest = {name: value for name, value in query.items() if name not in {"topic", "partition"}}
         if wait_ms:
             rest["wait_ms"] = str(wait_ms)  # a broker may have more patience than we
@@ -121,6 +137,8 @@ class FetchEndpoint:
             topic, index, urlencode(rest), seconds=settings.request_s_max, wait_s=wait_ms / 1000
         )
         response = await (while_there(fetching, receive) if wait_ms else fetching)
+        if wait_ms:
+            recheck(scope)
         if _JSON_TYPE in (header(scope, b"accept") or b""):
             await respond(send, 200, [JSON, (b"cache-control", b"no-store")], [_write_json(response)])
             return
@@ -165,8 +183,27 @@ def is_repeatable(batch: Buffer) -> bool:
         raise Refusal("bad_batch", str(error)) from error
 
 
-async def find_partition(manager: Manager, name: str, index: int) -> Topic:
-    """Find the topic that a request is about, if it has the partition; a miss asks the database. Raises Refusal."""
+def check_named(caller: Caller, what: Permission, name: str) -> None:
+    """Refuse a caller who lacks a scope on a topic, as far as its name tells. Raises Refusal."""
+    if not name.startswith(_ID):
+        require_of(caller, what, name)
+
+
+async def find_partition(manager: Manager, caller: Caller, what: Permission, name: str, index: int) -> Topic:
+    """Find the topic that a request is about, if it has the partition and the caller the scope. Raises Refusal.
+
+    A miss asks the database. Who lacks the scope does not learn whether there is such a topic; one that is named by
+    its id has to be found first, and ids are not to be guessed.
+    """
+    check_named(caller, what, name)
+    topic = await _find_partition(manager, name, index)
+    if name.startswith(_ID) and not caller.allows(what, topic.name):
+        text = f"the scope {what} on topic {name[:_SHOWN_MAX]!r} is missing"
+        raise Refusal("forbidden", text, scope=str(what), topic=name[:_SHOWN_MAX])
+    return topic
+
+
+async def _find_partition(manager: Manager, name: str, index: int) -> Topic:
     topic = _known(manager, name, index)
     if topic is None:
         try:
@@ -175,7 +212,7 @@ async def find_partition(manager: Manager, name: str, index: int) -> Topic:
             raise away(error) from error
         topic = _known(manager, name, index)
     if topic is None:
-        raise Refusal("unknown_partition", f"there is no partition {index} of a topic {name[:200]!r}")
+        raise Refusal("unknown_partition", f"there is no partition {index} of a topic {name[:_SHOWN_MAX]!r}")
     return topic
 
 

@@ -12,7 +12,8 @@ import msgspec
 
 from flotilla.serving import request_ids
 from flotilla.serving.asgi import JSON, Gone, Headers, Receive, Scope, Send, content_length, read_body, respond
-from flotilla.serving.errors import Refusal, mistake
+from flotilla.serving.errors import RETRY_AFTER_S, Refusal, mistake
+from flotilla.serving.gate import caller_of, require
 from flotilla_manager.api.calls import Call
 from flotilla_manager.api.forward import Forward
 from flotilla_manager.api.metrics import Metrics
@@ -80,8 +81,10 @@ class PeopleEndpoint:
         self, call: Call, reader: Reader, scope: Scope, body: bytes, filled: dict[str, str]
     ) -> dict[str, Any]:
         params = reader.read(scope["query_string"], body, filled)
+        if call.topic is not None:
+            require(scope, call.scope, getattr(params, call.topic))
         try:
-            return await call.answer(params)
+            return await (call.answer(params, caller_of(scope)) if call.for_caller else call.answer(params))
         except Fenced as error:
             raise self._manager.writer.fenced(error) from error
         except MetadataError as error:
@@ -137,7 +140,8 @@ def failure(refusal: Refusal) -> tuple[int, Headers, bytes]:
         word = "unknown"
     elif refusal.code == "not_found" and message == NO_TOPIC:
         status = 400
-    headers = list(_ANSWER)
+    more = refusal.headers
     if status in {429, 503}:
-        headers.append((b"retry-after", b"1"))
+        more.setdefault("retry-after", str(RETRY_AFTER_S))
+    headers = [*_ANSWER, *((name.encode(), value.encode()) for name, value in more.items())]
     return status, headers, msgspec.json.encode({"status": word, "message": message})

@@ -9,12 +9,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from flotilla import __version__
+from flotilla.access import Caller, Scope
 from flotilla.records import encode
 from flotilla.serving.errors import Refusal
+from flotilla.serving.gate import require_of
 from flotilla_manager.api import shapes
 from flotilla_manager.clients import NO_CONSUMER, NO_PRODUCER, NotRegistered
 from flotilla_manager.manager import Manager
 from flotilla_manager.model import Topic
+from flotilla_manager.routing.lanes import batch_bytes
 
 NO_TOPIC = "Topic does not exist."
 NO_LOGS = "No logs available to consume."
@@ -63,13 +66,15 @@ class People:
             replication=params.replication,
             retention_ms=params.retention_ms,
             retention_bytes=params.retention_bytes,
+            batch_bytes_max=params.batch_bytes_max,
+            compression=params.compression,
         )
         return {"message": f"Topic '{params.name}' created successfully."}
 
-    async def list_topics(self, _: shapes.Nothing) -> Answer:
-        """List the topics, in order of creation."""
+    async def list_topics(self, _: shapes.Nothing, caller: Caller) -> Answer:
+        """List the topics, in order of creation: those on which the caller has any scope."""
         await self._manager.view.refresh()
-        return {"topics": list(self._manager.snapshot.ready)}
+        return {"topics": [name for name in self._manager.snapshot.ready if caller.sees(name)]}
 
     async def list_partitions(self, params: shapes.NamedTopic) -> Answer:
         """Tell where a topic's partitions are, and what is in them."""
@@ -101,9 +106,11 @@ class People:
 
     # -- producers ----------------------------------------------------------------------------------------
 
-    async def register_producer(self, params: shapes.RegisterProducer) -> Answer:
+    async def register_producer(self, params: shapes.RegisterProducer, caller: Caller) -> Answer:
         """Register a producer, and make the topic if it is not there. Only the writer does."""
-        producer = await self._manager.writer.register_producer(params.topic)
+        producer = await self._manager.writer.register_producer(
+            params.topic, before_making=lambda: require_of(caller, Scope.ADMIN, params.topic)
+        )
         self._manager.producers.learn(producer)
         return {"producer_id": producer.id}
 
@@ -123,6 +130,7 @@ class People:
         if not await manager.producers.is_registered(params.producer_id, topic.id):
             raise NotRegistered(NO_PRODUCER)
         manager.signs.producer(params.producer_id)
+        check_topic_takes(topic, value)
         if params.sequence is not None:
             return await self._append_in_sequence(topic, params, value)
         index = params.partition_index
@@ -301,6 +309,14 @@ def read_message(params: shapes.Produce, bytes_max: int) -> bytes:
     if len(value) > bytes_max:
         raise Refusal("too_large", f"The message has {len(value)} bytes; {bytes_max} is the limit.")
     return value
+
+
+def check_topic_takes(topic: Topic, value: bytes) -> None:
+    """Refuse a message that is too large for its topic, alone in a batch."""
+    size, bytes_max = batch_bytes(1, len(value)), topic.batch_bytes_max
+    if bytes_max is not None and size > bytes_max:
+        text = f"The message makes a batch of {size} bytes; topic '{topic.name}' takes up to {bytes_max}."
+        raise Refusal("too_large", text)
 
 
 def write_message(value: bytes) -> Answer:

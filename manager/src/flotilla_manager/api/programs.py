@@ -5,14 +5,24 @@ lead. What is told about leaders is a hint; the broker that is asked knows.
 """
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from flotilla.access import Scope
 from flotilla.records import BATCH_BYTES_MAX, RECORDS_MAX
 from flotilla.serving.errors import Refusal
-from flotilla_manager.limits import PARTITIONS_MAX, PARTITIONS_TOTAL_MAX, REPLICATION_MAX, TOPIC_NAME_RULE, TOPICS_MAX
+from flotilla.serving.gate import caller_of, require
+from flotilla_manager.api.deleting import add_deleting
+from flotilla_manager.limits import (
+    PARTITIONS_MAX,
+    PARTITIONS_TOTAL_MAX,
+    REPLICATION_MAX,
+    TOPIC_BATCH_BYTES_MIN,
+    TOPIC_NAME_RULE,
+    TOPICS_MAX,
+)
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.model import Topic
@@ -25,6 +35,10 @@ _NAMES_MAX = 1000
 AnyName = Annotated[str, Path(max_length=1000)]
 Partitions = Annotated[int, Field(ge=1, le=PARTITIONS_MAX)]
 Retention = Annotated[int, Field(ge=0, le=_NUMBER_MAX)]
+BatchBytes = Annotated[
+    int, Field(ge=TOPIC_BATCH_BYTES_MIN, le=BATCH_BYTES_MAX, description="A larger batch is refused")
+]
+Compressions = Annotated[Literal["none", "zstd"], Field(description="What producers should use: a hint")]
 
 
 class NewTopic(BaseModel):
@@ -37,6 +51,8 @@ class NewTopic(BaseModel):
     replication: Annotated[int, Field(ge=1, le=REPLICATION_MAX)] = 3
     retention_ms: Retention | None = _WEEK_MS
     retention_bytes: Retention | None = None
+    batch_bytes_max: BatchBytes | None = None
+    compression: Compressions | None = None
 
 
 class TopicChanges(BaseModel):
@@ -47,6 +63,8 @@ class TopicChanges(BaseModel):
     partitions: Partitions | None = None
     retention_ms: Retention | None = None
     retention_bytes: Retention | None = None
+    batch_bytes_max: BatchBytes | None = None
+    compression: Compressions | None = None
 
 
 def make_programs(manager: Manager) -> APIRouter:
@@ -54,14 +72,18 @@ def make_programs(manager: Manager) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["programs"])
     _add_metadata(router, manager)
     _add_topics(router, manager)
+    add_deleting(router, manager, _require)
     return router
 
 
 def _add_metadata(router: APIRouter, manager: Manager) -> None:
     @router.get("/metadata")
-    async def metadata(topic: Annotated[list[str] | None, Query(max_length=_NAMES_MAX)] = None) -> dict[str, Any]:
-        """Where topics and brokers are: all of them, or the topics that are named."""
-        missing = [] if topic is None else [name for name in topic if await _find(manager, name) is None]
+    async def metadata(
+        request: Request, topic: Annotated[list[str] | None, Query(max_length=_NAMES_MAX)] = None
+    ) -> dict[str, Any]:
+        """Where topics and brokers are: all topics on which the caller has any scope, or those that are named."""
+        caller = caller_of(request.scope)
+        missing = [name for name in topic or () if not caller.sees(name) or await _find(manager, name) is None]
         if topic is None:
             await _refresh(manager)
         snapshot = manager.snapshot
@@ -71,7 +93,7 @@ def _add_metadata(router: APIRouter, manager: Manager) -> None:
         return {
             "version": snapshot.version,
             "cluster_id": snapshot.cluster_id,
-            "topics": [describe(manager, one) for one in wanted],
+            "topics": [describe(manager, one) for one in wanted if caller.sees(one.name)],
             "missing": missing,
             "brokers": [
                 {"id": one.id, "url": one.url, "rack": one.rack, "active": one.active}
@@ -94,6 +116,7 @@ def _add_metadata(router: APIRouter, manager: Manager) -> None:
         name: AnyName, timestamp_ms: Annotated[int | None, Query(ge=0, le=_NUMBER_MAX)] = None
     ) -> dict[str, Any]:
         """Where partitions begin and end, and where those records begin that were appended at a time or later."""
+        await _refresh(manager)  # there may be more partitions than are known here
         topic = await _require(manager, name)
         query = "offset=latest" if timestamp_ms is None else f"timestamp_ms={timestamp_ms}"
         found = await asyncio.gather(
@@ -106,14 +129,17 @@ def _add_metadata(router: APIRouter, manager: Manager) -> None:
 
 def _add_topics(router: APIRouter, manager: Manager) -> None:
     @router.get("/topics")
-    async def list_topics() -> dict[str, Any]:
-        """All topics, in the order of their creation."""
+    async def list_topics(request: Request) -> dict[str, Any]:
+        """All topics on which the caller has any scope, in the order of their creation."""
         await _refresh(manager)
-        return {"topics": [describe(manager, topic) for topic in manager.snapshot.ready.values()]}
+        caller = caller_of(request.scope)
+        seen = (topic for topic in manager.snapshot.ready.values() if caller.sees(topic.name))
+        return {"topics": [describe(manager, topic) for topic in seen]}
 
     @router.post("/topics")
-    async def create_topic(body: NewTopic) -> dict[str, Any]:
+    async def create_topic(request: Request, body: NewTopic) -> dict[str, Any]:
         """Make a topic. It can be used when this is answered."""
+        require(request.scope, Scope.ADMIN, body.name)
         topic = await manager.writer.create_topic(**body.model_dump())
         return describe(manager, topic)
 
@@ -125,7 +151,7 @@ def _add_topics(router: APIRouter, manager: Manager) -> None:
 
     @router.patch("/topics/{name}")
     async def change_topic(name: AnyName, body: TopicChanges) -> dict[str, Any]:
-        """Change a topic's retention, or add partitions."""
+        """Change a topic's settings, or add partitions."""
         await manager.view.refresh()
         topic = await _require(manager, name)
         given = body.model_dump(exclude_unset=True)
@@ -135,6 +161,8 @@ def _add_topics(router: APIRouter, manager: Manager) -> None:
             replication=topic.replication,
             retention_ms=given.get("retention_ms", topic.retention_ms),
             retention_bytes=given.get("retention_bytes", topic.retention_bytes),
+            batch_bytes_max=given.get("batch_bytes_max", topic.batch_bytes_max),
+            compression=given.get("compression", topic.compression),
         )
         return describe(manager, await manager.writer.put_topic(spec))
 
@@ -187,6 +215,8 @@ def describe(manager: Manager, topic: Topic) -> dict[str, Any]:
         "replication": topic.replication,
         "retention_ms": topic.retention_ms,
         "retention_bytes": topic.retention_bytes,
+        "batch_bytes_max": topic.batch_bytes_max,
+        "compression": topic.compression,
         "owner": topic.owner,
         "partitions": [
             {

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from flotilla_manager.limits import PARTITIONS_MAX, REPLICATION_MAX, TOPIC_NAME
+from flotilla.records import BATCH_BYTES_MAX
+from flotilla_manager.limits import PARTITIONS_MAX, REPLICATION_MAX, TOPIC_BATCH_BYTES_MIN, TOPIC_NAME
 
 _NUMBER_MAX = (1 << 63) - 1
 _SEQUENCE_MAX = (1 << 31) - 1
@@ -32,6 +33,11 @@ class CreateTopic(Params, frozen=True):
     replication: Annotated[int, Meta(ge=1, le=REPLICATION_MAX, examples=[3])] = 3
     retention_ms: Number | None = 7 * 24 * 3600 * 1000
     retention_bytes: Number | None = None
+    batch_bytes_max: (
+        Annotated[int, Meta(ge=TOPIC_BATCH_BYTES_MIN, le=BATCH_BYTES_MAX, description="A larger batch is refused")]
+        | None
+    ) = None
+    compression: Literal["none", "zstd"] | None = None
 
 
 class NamedTopic(Params, frozen=True):

@@ -13,8 +13,11 @@ from typing import Any
 
 import msgspec
 
+from flotilla.access import Scope as Permission
 from flotilla.serving.asgi import Headers, Receive, Scope, Send, header, number, parse_query
 from flotilla.serving.errors import Refusal
+from flotilla.serving.gate import caller_of, recheck
+from flotilla.serving.quotas import Meter
 from flotilla_manager.api.data import find_partition, leave
 from flotilla_manager.api.jsonbatches import write_records
 from flotilla_manager.manager import Manager
@@ -31,6 +34,8 @@ _LISTENERS_MAX = 500
 _QUEUE_MAX = 8  # fetched pieces that wait for a slow client
 _PARTITION_MAX = (1 << 32) - 1
 _AGAIN_S = 0.5
+_CHECK_S = 1.0  # how often it is looked whether the client may still listen
+_STILL_HERE = b": still here\n\n"
 _HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -51,7 +56,9 @@ class TailEndpoint:
         query = parse_query(scope["query_string"])
         check_query(query)
         one = number(query, "partition", None, _PARTITION_MAX) if "partition" in query else None
-        topic = await find_partition(self._manager, query.get("topic", ""), one or 0)
+        topic = await find_partition(
+            self._manager, caller_of(scope), Permission.CONSUME, query.get("topic", ""), one or 0
+        )
         indexes = range(len(topic.partitions)) if one is None else (one,)
         before = read_id(header(scope, b"last-event-id"))
         begin = query.get("offset", "latest")
@@ -64,7 +71,7 @@ class TailEndpoint:
         listeners.add(stream.end)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            await self._stream(stream, receive, send)
+            await self._stream(stream, scope, receive, send)
         finally:
             listeners.discard(stream.end)
 
@@ -74,16 +81,20 @@ class TailEndpoint:
         )
         return offsets_in(response).first if begin == "earliest" else offsets_in(response).next
 
-    async def _stream(self, stream: "Stream", receive: Receive, send: Send) -> None:
-        """Send events until the client leaves, or the topic does."""
+    async def _stream(self, stream: "Stream", scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until the client leaves, or the topic does, or the client's token; at the pace of its quota."""
+        meter: Meter | None = scope.get("meter")
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(stream.follow(index)) for index in stream.positions]
+            tasks.append(group.create_task(stream.watch(scope)))
             leaving = group.create_task(leave(receive))
             leaving.add_done_callback(lambda _: stream.end())
             try:
                 await send({"type": "http.response.body", "body": b": listening\n\n", "more_body": True})
                 async for event in stream:
                     await send({"type": "http.response.body", "body": event, "more_body": True})
+                    while meter is not None and await stream.rest(meter.debt_s):
+                        await send({"type": "http.response.body", "body": _STILL_HERE, "more_body": True})
             finally:
                 for task in (*tasks, leaving):
                     task.cancel()
@@ -106,6 +117,26 @@ class Stream:
         self._last = self._last or last
         self._ended.set()
 
+    async def watch(self, scope: Scope) -> None:
+        """End soon after the token of whoever listens was revoked, or has expired."""
+        while not self._ended.is_set():
+            await asyncio.sleep(_CHECK_S)
+            try:
+                recheck(scope)
+            except Refusal as refusal:
+                self._fail(refusal)
+
+    async def rest(self, seconds: float) -> bool:
+        """Wait, but not for long; tell whether there is more to wait for, and somebody to tell that we live."""
+        if seconds <= 0 or self._ended.is_set():
+            return False
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), min(seconds, _KEEP_ALIVE_S))
+        return seconds > _KEEP_ALIVE_S and not self._ended.is_set()
+
+    def _fail(self, refusal: Refusal) -> None:
+        self.end(b"event: error\ndata: " + refusal.to_bytes() + b"\n\n")
+
     async def follow(self, index: int) -> None:
         """Fetch the records of one partition, as long as there is somebody who reads them."""
         offset = self.positions[index]
@@ -124,7 +155,7 @@ class Stream:
                 elif refusal.is_retryable:
                     await asyncio.sleep(_AGAIN_S)
                 else:
-                    self.end(b"event: error\ndata: " + refusal.to_bytes() + b"\n\n")
+                    self._fail(refusal)
                 continue
             if records:
                 await self._queue.put((index, records, offset))
@@ -140,7 +171,7 @@ class Stream:
             await asyncio.wait((getting, ending), timeout=_KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
             if self._ended.is_set():
                 return self._final()
-            return self._write(*getting.result()) if getting.done() else b": still here\n\n"
+            return self._write(*getting.result()) if getting.done() else _STILL_HERE
         finally:
             for task in (getting, ending):
                 task.cancel()

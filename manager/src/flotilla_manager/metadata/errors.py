@@ -10,10 +10,20 @@ MetadataError
 ├── TopicExists         a topic of that name is there already
 ├── TopicMissing        there is no such topic, or it is not ready
 ├── NotForward          a topic's state only ever goes forward
-├── IdTaken             a client's id belongs to another topic
+├── IdTaken             a client's id belongs to another topic, or a token's to another token
+├── TooManyTokens       there are as many tokens as there may be
 ├── MetadataPresent     a rebuild would replace topics that are there
+├── GroupMissing        there is no consumer group of that name
+├── GroupHasMembers     a group has members, which know nothing of what is to be done
+├── GroupChanged        a group is not as the writer remembers it: it has to be read again
+├── TooManyGroups       there are as many groups as there may be
+├── NotOwner            a member does not own the partitions that it wants to commit to
 └── DatabaseRefused     the database refused a statement, for a reason that does not pass
 """
+
+from collections.abc import Sequence
+
+from flotilla_manager.groups.state import Place
 
 
 class MetadataError(Exception):
@@ -70,7 +80,11 @@ class NotForward(MetadataError):
 
 
 class IdTaken(MetadataError):
-    """A producer or consumer of that id is registered with another topic."""
+    """A producer or consumer of that id is registered with another topic, or a token has it."""
+
+
+class TooManyTokens(MetadataError):
+    """There are as many tokens as there may be."""
 
 
 class MetadataPresent(MetadataError):
@@ -79,3 +93,37 @@ class MetadataPresent(MetadataError):
 
 class DatabaseRefused(MetadataError):
     """The database refused a statement, for a reason that does not pass by itself: a defect, or missing rights."""
+
+
+class GroupMissing(MetadataError):
+    """There is no consumer group of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no group '{name}'")
+
+
+class GroupHasMembers(MetadataError):
+    """A group has members: they would undo, or not notice, what somebody else does to it."""
+
+    def __init__(self, name: str, count: int) -> None:
+        super().__init__(f"group '{name}' has {count} member{'s' if count != 1 else ''}")
+        self.count = count
+
+
+class GroupChanged(MetadataError):
+    """A group is not as the writer remembers it, because a write that was given up took effect after all."""
+
+
+class TooManyGroups(MetadataError):
+    """There are as many groups as there may be."""
+
+
+class NotOwner(MetadataError):
+    """A member does not own some of the partitions that it wants to commit to, or got them later. Nothing changed."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        super().__init__(
+            f"the member does not own {len(places)} of these partitions, or has got them since: "
+            "stop work on them, and sync"
+        )
+        self.places = tuple(places)

@@ -13,14 +13,16 @@ from flotilla_manager.metadata import schema, tables
 from flotilla_manager.metadata.consumers import Consumers
 from flotilla_manager.metadata.engine import Connections, Limits
 from flotilla_manager.metadata.errors import MetadataPresent
+from flotilla_manager.metadata.groups import Groups
 from flotilla_manager.metadata.leadership import Leadership
 from flotilla_manager.metadata.producers import Producers
+from flotilla_manager.metadata.tokens import Tokens
 from flotilla_manager.metadata.topology import Topology, put_broker, put_topic
 from flotilla_manager.model import Broker, Topic
 
 
-class Store(Leadership, Topology, Producers, Consumers):
-    """All of it: leadership, topology, producers, consumers, the schema, and rebuilding."""
+class Store(Leadership, Topology, Producers, Consumers, Groups, Tokens):
+    """All of it: leadership, topology, producers, consumers, groups, tokens, the schema, and rebuilding."""
 
     def __repr__(self) -> str:
         return f"Store({self._connections!r})"

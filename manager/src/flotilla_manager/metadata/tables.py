@@ -7,7 +7,7 @@
 - Members of epochs are ids of brokers without a foreign key: a rebuild may know a member whose broker is gone.
 - `epochs` keeps what a partition's earlier lives came to; `partitions.epoch` is the current one.
 - Of a token, only a digest is kept. Whoever adds or removes one raises the version of the topology.
-- Whoever changes a group's members or who has its partitions locks its row in `groups` first; who commits shares it.
+- Whoever changes a group's members or who has its partitions locks the group first (`locks`); who commits shares that.
 """
 
 from sqlalchemy import (

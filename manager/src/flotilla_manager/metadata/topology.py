@@ -17,6 +17,8 @@ from flotilla_manager.metadata.clock import now_ms
 from flotilla_manager.metadata.database import Database, state_row
 from flotilla_manager.metadata.errors import NotForward, TopicExists, TopicMissing
 from flotilla_manager.metadata.leadership import writer_of
+from flotilla_manager.metadata.locks import lock_topics
+from flotilla_manager.metadata.tokens import read_tokens
 from flotilla_manager.model import Broker, Partition, Snapshot, Topic, TopicState
 
 _ORDER = tuple(TopicState)
@@ -54,6 +56,7 @@ class Topology(Database):
                 writer=writer_of(row),
                 topics=_read_topics(connection),
                 brokers=tuple(_broker(found) for found in brokers),
+                tokens=read_tokens(connection),
             )
 
     def create_topic(self, epoch: int, topic: Topic) -> Topic:
@@ -71,6 +74,8 @@ class Topology(Database):
             current = _state_of(connection, topic_id)
             if _ORDER.index(state) < _ORDER.index(current):
                 raise NotForward(f"topic {topic_id} is {current}: it does not become {state} again")
+            if state not in _ALIVE:
+                lock_topics(connection, [topic_id], shared=False)  # from those who commit to it
             connection.execute(update(_topics).where(_topics.c.id == topic_id).values(state=state.value))
             if state not in _ALIVE:
                 self._remove_clients(connection, topic_id)
@@ -85,9 +90,17 @@ class Topology(Database):
         retention_ms: int | Unchanged | None = UNCHANGED,
         retention_bytes: int | Unchanged | None = UNCHANGED,
         owner: str | Unchanged | None = UNCHANGED,
+        batch_bytes_max: int | Unchanged | None = UNCHANGED,
+        compression: str | Unchanged | None = UNCHANGED,
     ) -> None:
-        """Change what is given; None takes a limit or an owner away. Raises TopicMissing."""
-        given = {"retention_ms": retention_ms, "retention_bytes": retention_bytes, "owner": owner}
+        """Change what is given; None takes a limit, a hint or an owner away. Raises TopicMissing."""
+        given = {
+            "retention_ms": retention_ms,
+            "retention_bytes": retention_bytes,
+            "owner": owner,
+            "batch_bytes_max": batch_bytes_max,
+            "compression": compression,
+        }
         values = {name: value for name, value in given.items() if not isinstance(value, Unchanged)}
         with self.deciding(epoch) as connection:
             _state_of(connection, topic_id, _ALIVE)
@@ -111,7 +124,8 @@ class Topology(Database):
         lock = select(tables.consumers.c.id).where(mine).order_by(tables.consumers.c.id).with_for_update()
         connection.execute(lock).all()
         connection.execute(delete(tables.consumers).where(mine))
-        connection.execute(delete(tables.producers).where(tables.producers.c.topic_id == topic_id))
+        for table in (tables.producers, tables.holdings, tables.commits):
+            connection.execute(delete(table).where(table.c.topic_id == topic_id))
 
 
 def insert_topic(connection: Connection, topic: Topic) -> Topic:

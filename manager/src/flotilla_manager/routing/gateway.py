@@ -37,7 +37,15 @@ class Appended(msgspec.Struct, frozen=True):
     append_time_ms: int | None
 
 
+class Begins(msgspec.Struct, frozen=True):
+    """Where a partition begins and ends, after records were deleted."""
+
+    first_offset: int
+    next_offset: int
+
+
 _appended = msgspec.json.Decoder(Appended)
+_begins = msgspec.json.Decoder(Begins)
 
 
 class Offsets(NamedTuple):
@@ -58,6 +66,7 @@ class Question:
     body: Buffer = b""
     wait_s: float = 0.0  # how long the leader may take on purpose
     repeatable: bool = True
+    done: str = "stored"  # what it is when it is done, for people
 
     @property
     def changes(self) -> bool:
@@ -68,7 +77,17 @@ class Question:
 class Gateway:
     """The way to leaders."""
 
-    def __init__(self, appends: Pool, fetches: Pool, view: View, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        appends: Pool,
+        fetches: Pool,
+        view: View,
+        clock: Callable[[], float],
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        """Make it. `headers` show brokers that a server of their cluster asks."""
+        self._headers = headers
+        self._batch_headers = (*_BATCH, *headers)
         self._appends = appends
         self._fetches = fetches
         self._view = view
@@ -94,6 +113,20 @@ class Gateway:
             Question(topic=topic, index=index, method="GET", target=target, wait_s=wait_s), seconds + wait_s
         )
 
+    async def delete_records(self, topic: Topic, index: int, below: int | str, *, seconds: float) -> Offsets:
+        """Delete the records below an offset, or all that are there (`latest`); tell where the partition begins now.
+
+        To say it again changes nothing, so it is asked until there is an answer.
+        """
+        target = f"/v1/delete-records?topic=id:{topic.id}&partition={index}&offset={below}"
+        question = Question(topic=topic, index=index, method="POST", target=target, done="deleted")
+        response = await self.ask(question, seconds)
+        try:
+            found = _begins.decode(response.body)
+        except msgspec.DecodeError as error:
+            raise Refusal("unknown_outcome", f"a broker's answer cannot be read: {error}") from error
+        return Offsets(found.first_offset, found.next_offset)
+
     async def offsets(self, topic: Topic, index: int, *, seconds: float) -> Offsets:
         """Ask where a partition begins and ends."""
         response = await self.fetch(topic, index, "offset=latest&max_bytes=1", seconds=seconds)
@@ -110,7 +143,9 @@ class Gateway:
             if broker is None:
                 continue
             try:
-                response = await self._fetches.request(broker.url, "GET", target, timeout_s=seconds)
+                response = await self._fetches.request(
+                    broker.url, "GET", target, headers=self._headers, timeout_s=seconds
+                )
             except (Disconnected, TimeoutError, OSError):
                 continue
             if response.status != 200:  # noqa: PLR2004 - the replica is not open there
@@ -169,7 +204,7 @@ class Gateway:
 
     async def _try(self, question: Question, broker: Broker, left_s: float) -> Response:
         timeout_s = min(left_s, _TRY_S_MAX + question.wait_s) if question.repeatable else left_s
-        headers: tuple[tuple[str, str], ...] = _BATCH if question.body else ()
+        headers = self._batch_headers if question.body else self._headers
         request_id = request_ids.current()
         if request_id is not None:
             headers = (*headers, ("x-request-id", request_id))
@@ -224,7 +259,7 @@ class _Asked:
     def end(self, refusal: Refusal | None = None) -> Refusal:
         """Tell how it ended: as it was refused at last, or unknown."""
         if self._is_doubtful:
-            text = f"not known to be stored after {self._seconds:g} s; it may be, or become so"
+            text = f"not known to be {self._question.done} after {self._seconds:g} s; it may be, or become so"
             return Refusal("unknown_outcome", text)
         return refusal or self._last
 

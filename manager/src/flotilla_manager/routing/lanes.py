@@ -15,7 +15,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flotilla.records import encode
+from flotilla.records import HEADER_BYTES, encode
 from flotilla.serving import request_ids
 from flotilla.serving.errors import Refusal
 from flotilla.serving.limits import InFlight
@@ -54,10 +54,11 @@ class Lane:
 
     def take(self) -> list[Waiting]:
         """Take what goes into the next batch: in order, at least one, and not more than a batch should have."""
+        bytes_max = min(_BYTES_MAX, self.topic.batch_bytes_max or _BYTES_MAX)
         size = count = 0
         for one in self.waiting[:_RECORDS_MAX]:
             size += len(one.value)
-            if count and size > _BYTES_MAX:
+            if count and batch_bytes(count + 1, size) > bytes_max:
                 break
             count += 1
         taken, self.waiting = self.waiting[:count], self.waiting[count:]
@@ -103,7 +104,7 @@ class Lanes:
         if lane is None:
             lane = Lane(topic, index, self._random_bytes(16))
             self._lanes[topic.id, index] = lane
-        lane.used_at = now
+        lane.topic, lane.used_at = topic, now  # its limits may have changed
         return lane
 
     def _drop_idle(self, now: float) -> None:
@@ -134,6 +135,8 @@ class Lanes:
             offset = await self._send(lane, [one.value for one in taken])
         except Refusal as error:
             refusal = error
+            if error.code == "too_large" and len(taken) > 1:  # each of them alone may be small enough
+                refusal = Refusal("unavailable", "the topic's limit for batches was lowered just now; try again")
         except Exception:
             logger.exception("a batch for partition %d of topic %s failed", lane.index, lane.topic.name)
             refusal = Refusal("unknown_outcome", "the manager made a mistake; the message may be stored or not")
@@ -165,6 +168,15 @@ class Lanes:
             else:  # whatever happened to this batch, the next one does not depend on it
                 lane.epoch, lane.sequence = lane.epoch + 1, 0
         return appended.base_offset
+
+
+def batch_bytes(count: int, size: int) -> int:
+    """Tell how large a batch of this many values is that have this many bytes together."""
+    return HEADER_BYTES + _padded(4 * (count + 1)) + _padded(size)
+
+
+def _padded(size: int) -> int:
+    return -(-size // 8) * 8
 
 
 def _fail(future: "asyncio.Future[int]", refusal: Refusal) -> None:

@@ -15,6 +15,7 @@ from flotilla.serving.errors import Refusal
 _OK = 200
 _MOVED = 421
 _REFUSED = range(400, 500)  # before anything was done
+_STRANGERS = {"unauthorized", "forbidden"}  # about this manager, and not about its caller
 _LATER = {"busy", "closed", "disk_full", "no_leader", "too_many_connections", "not_settled", "broken", "unavailable"}
 _ELSEWHERE = {"unknown_partition", "not_found", "sealed"}  # what is known here of the partition is old, or too new
 
@@ -37,7 +38,7 @@ def next_step(status: int, body: bytes = b"") -> Step:
     if status == _MOVED:
         return Step.MOVE
     code = _code(body)
-    if code in _LATER:
+    if code in _LATER or code in _STRANGERS:
         return Step.LATER
     if status not in _REFUSED:
         return Step.DOUBT
@@ -56,6 +57,10 @@ def refusal_in(body: bytes) -> Refusal:
     code, message = _code(body), _parse(body).get("message")
     if code is None or not isinstance(message, str):
         return Refusal("unavailable", "a broker gave an answer that cannot be understood")
+    if code in _STRANGERS:
+        return Refusal(
+            "unavailable", "a broker does not take this manager for one; all servers have to share one secret"
+        )
     refusal = Refusal(code, message)
     refusal.details = _details(body)
     return refusal

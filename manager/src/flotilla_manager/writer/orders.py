@@ -16,6 +16,7 @@ _ORDER_S = 5.0
 _TOGETHER_MAX = 32
 _OK = 200
 _NOT_FOUND = 404
+_CLOSED = {401, 403}
 
 
 class OrderFailed(Exception):
@@ -33,8 +34,10 @@ class StaleWriterRefused(OrderFailed):
 class Orders:
     """Gives orders."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        """Make it. `headers` show brokers that a server of their cluster asks."""
         self._pool = pool
+        self._headers = headers
 
     async def give(self, order: Order, broker: Broker, epoch: int, cluster_id: str) -> None:
         """Give one order. Raises OrderFailed."""
@@ -45,7 +48,7 @@ class Orders:
                 method,
                 target,
                 msgspec.json.encode(body) if body is not None else b"",
-                (("content-type", "application/json"),),
+                (("content-type", "application/json"), *self._headers),
                 timeout_s=_ORDER_S,
             )
         except (Disconnected, TimeoutError, OSError, ValueError) as error:  # ValueError: it has no address at all
@@ -59,13 +62,16 @@ class Orders:
         kind = StaleWriterRefused if refusal.code == "stale_writer" else OrderFailed
         raise kind(f"broker {broker.id} refused {type(order).__name__}: {refusal.code}: {refusal}")
 
-    async def describe(self, url: str) -> dict[str, Any]:
-        """Ask a broker who it is. Raises OrderFailed."""
+    async def describe(self, url: str, *, is_ours: bool) -> dict[str, Any]:
+        """Ask a broker who it is. Raises OrderFailed. Strangers are not shown what servers know each other by."""
+        headers = self._headers if is_ours else ()
         try:
-            response = await self._pool.request(url, "GET", "/v1/broker", timeout_s=_ORDER_S)
+            response = await self._pool.request(url, "GET", "/v1/broker", headers=headers, timeout_s=_ORDER_S)
             found = response.json() if response.status == _OK else None
         except (Disconnected, TimeoutError, OSError, ValueError) as error:
             raise OrderFailed(f"no broker answers at {url}: {error}") from error
+        if response.status in _CLOSED:
+            raise OrderFailed(f"the broker at {url} has not registered: tell it where managers are, and it will")
         if not isinstance(found, dict) or not isinstance(found.get("id"), str):
             raise OrderFailed(f"what answers at {url} is not a broker")
         return found
@@ -115,14 +121,17 @@ def write_order(order: Order, epoch: int, cluster_id: str) -> tuple[str, str, di
                 "port": one.port,
                 "peer_host": one.peer_host,
                 "peer_port": one.peer_port,
+                "tls": one.tls,
             }
             for one in order.book
         }
         return "PUT", "/v1/brokers", {**common, "brokers": brokers}
     target = f"/v1/replicas/{order.topic_id}/{order.partition}/{order.epoch}"
     if isinstance(order, OpenReplica):
-        retention = {"retention_ms": order.retention_ms, "retention_bytes": order.retention_bytes}
-        return "PUT", target, {**common, "topic": order.topic, "members": list(order.members), **retention}
+        limits = {"retention_ms": order.retention_ms, "retention_bytes": order.retention_bytes}
+        if order.batch_bytes_max is not None:  # a broker of the version before knows no such limit, and needs none
+            limits["batch_bytes_max"] = order.batch_bytes_max
+        return "PUT", target, {**common, "topic": order.topic, "members": list(order.members), **limits}
     if isinstance(order, CloseReplica):
         return "DELETE", f"{target}?writer_epoch={epoch}&cluster_id={cluster_id}", None
     if isinstance(order, HandOver):

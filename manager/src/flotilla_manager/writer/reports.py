@@ -48,6 +48,7 @@ class BeatReplica(msgspec.Struct, frozen=True, kw_only=True):
     lag: Number = 0
     retention_ms: Number | None = None
     retention_bytes: Number | None = None
+    batch_bytes_max: Number | None = None
 
     def to_replica(self, *, broken: bool) -> Replica:
         """The same, as the writer keeps it."""
@@ -71,8 +72,10 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     peer_port: Port
     cluster_id: Id | None = None
     rack: Rack | None = None
+    tls: bool = False
     starts: Number = 0
     writer_epoch: Epoch = 0
+    access: Annotated[str, Meta(max_length=64)] | None = None  # the version of its access table, if it wants one
     disk: Disk = Disk()
     replicas: Annotated[tuple[BeatReplica, ...], Meta(max_length=_REPLICAS_MAX)] = ()
     broken: Annotated[tuple[BeatReplica, ...], Meta(max_length=_REPLICAS_MAX)] = ()
@@ -91,6 +94,7 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
             peer_host=self.peer_host,
             peer_port=self.peer_port,
             rack=self.rack,
+            tls=self.tls,
         )
         if known is None:
             return fresh

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from flotilla.serving.errors import Refusal
+from flotilla_manager.access import KnownTokens
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata.errors import Fenced, TopicMissing
 from flotilla_manager.model import Broker, Producer, Snapshot, Topic, TopicState
@@ -41,6 +42,8 @@ class WriterService:
         gateway: Gateway,
         registered: brokers.Brokers,
         *,
+        tokens: KnownTokens | None = None,
+        scheme: str = "http",
         seconds: float,
         random_bytes: Callable[[int], bytes],
     ) -> None:
@@ -53,7 +56,9 @@ class WriterService:
         self._orders = orders
         self._gateway = gateway
         self._brokers = registered
+        self._tokens = tokens or KnownTokens(view)
         self._foreign: set[str] = set()  # brokers of another cluster, of which it was said
+        self._scheme = scheme  # of a broker whose address comes without one
         self._seconds = seconds
         self._random_bytes = random_bytes
 
@@ -88,11 +93,12 @@ class WriterService:
 
     # -- clients ------------------------------------------------------------------------------------------
 
-    async def register_producer(self, name: str) -> Producer:
-        """Register a producer; make the topic if it is not there."""
+    async def register_producer(self, name: str, before_making: Callable[[], None] = lambda: None) -> Producer:
+        """Register a producer; make the topic if it is not there, unless `before_making` raises."""
         epoch = self._epoch()
         topic = await self._view.find_topic(name)
         while topic is None:
+            before_making()
             try:
                 topic = await self._topics.create(epoch, TopicSpec(name=name))
             except Refusal as refusal:
@@ -144,12 +150,19 @@ class WriterService:
             is_removed = broker.removed
             logger.info("broker %s at %s is %s", broker.id, broker.url, "new" if known is None else "back, or changed")
         if is_removed:
-            return {"status": "ok", "known": False, "writer_epoch": epoch}
+            return self._answer(beat, epoch, known=False)
         is_first = not self._reports.is_alive(beat.id)
         self._reports.take(beat)
         if is_first or is_news:
             self._steward.wake()
-        return {"status": "ok", "known": True, "writer_epoch": epoch}
+        return self._answer(beat, epoch, known=True)
+
+    def _answer(self, beat: Beat, epoch: int, *, known: bool) -> dict[str, Any]:
+        """Answer a heartbeat; with the tokens, if the broker has others."""
+        answer: dict[str, Any] = {"status": "ok", "known": known, "writer_epoch": epoch}
+        if beat.access not in {None, self._tokens.table.version}:
+            answer["access"] = self._tokens.table.to_builtins()
+        return answer
 
     def _check_cluster(self, beat: Beat, snapshot: Snapshot) -> None:
         """Refuse a broker of another cluster. A database that was lost and begun anew is another one, too."""
@@ -168,13 +181,16 @@ class WriterService:
     async def add_broker(self, host: str) -> str:
         """Let a broker take part: one that is new, or one that was removed."""
         epoch = self._epoch()
+        url = _url(host, self._scheme)
+        await self._view.refresh()
+        is_ours = any(broker.url == url for broker in self._snapshot().brokers)
         try:
-            told = await self._orders.describe(_url(host))
+            told = await self._orders.describe(url, is_ours=is_ours)
         except OrderFailed as error:
             raise Refusal("bad_request", f"{error}.") from error
-        keys = ("id", "host", "port", "peer_host", "peer_port", "rack", "cluster_id")
+        keys = ("id", "host", "port", "peer_host", "peer_port", "rack", "cluster_id", "tls")
         try:
-            beat = msgspec.convert({key: told.get(key) for key in keys}, Beat)
+            beat = msgspec.convert({key: told[key] for key in keys if key in told}, Beat)
         except msgspec.ValidationError as error:
             raise Refusal("bad_request", f"The broker at {host} does not say how it is reached: {error}.") from error
         await self._view.refresh()
@@ -229,12 +245,12 @@ class WriterService:
         }
 
 
-def _url(host: str) -> str:
+def _url(host: str, scheme: str) -> str:
     """Read the address of a broker: host:port, or a URL."""
-    text = host if "//" in host else f"http://{host}"
+    text = host if "//" in host else f"{scheme}://{host}"
     try:
         parts = urlsplit(text)
-        right = parts.scheme == "http" and bool(parts.hostname) and parts.port is not None
+        right = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port is not None
     except ValueError:
         right = False
     if not right or parts.path not in {"", "/"} or parts.query or parts.username is not None:

@@ -40,6 +40,8 @@ class TopicSpec:
     retention_ms: int | None = 7 * 24 * 3600 * 1000
     retention_bytes: int | None = None
     owner: str | None = None
+    batch_bytes_max: int | None = None
+    compression: str | None = None
 
 
 class Topics:
@@ -103,6 +105,8 @@ class Topics:
             retention_ms=spec.retention_ms,
             retention_bytes=spec.retention_bytes,
             owner=spec.owner,
+            batch_bytes_max=spec.batch_bytes_max,
+            compression=spec.compression,
         )
 
     async def _begin(self, epoch: int, draft: Topic) -> Topic:
@@ -154,7 +158,7 @@ class Topics:
             await self._show()
 
     async def configure(self, epoch: int, spec: TopicSpec) -> Topic:
-        """Change what can be changed: retention, owner, more partitions. Raises Refusal, MetadataError."""
+        """Change what can be changed: settings, owner, more partitions. Raises Refusal, MetadataError."""
         async with self._alone(spec.name):
             topic = (await self._look()).ready.get(spec.name)
             if topic is None:
@@ -169,17 +173,25 @@ class Topics:
             return (await self._look()).ready.get(spec.name, topic)
 
     async def _set(self, epoch: int, topic: Topic, spec: TopicSpec) -> None:
-        wanted = (spec.retention_ms, spec.retention_bytes, spec.owner or topic.owner)
-        if wanted == (topic.retention_ms, topic.retention_bytes, topic.owner):
+        wanted = replace(
+            topic,
+            retention_ms=spec.retention_ms,
+            retention_bytes=spec.retention_bytes,
+            owner=spec.owner or topic.owner,
+            batch_bytes_max=spec.batch_bytes_max,
+            compression=spec.compression,
+        )
+        if wanted == topic:
             return
-        ms, size, owner = wanted
         await self._database.call(
             self._database.store.configure_topic,
             epoch,
             topic.id,
-            retention_ms=ms,
-            retention_bytes=size,
-            owner=owner,
+            retention_ms=wanted.retention_ms,
+            retention_bytes=wanted.retention_bytes,
+            owner=wanted.owner,
+            batch_bytes_max=wanted.batch_bytes_max,
+            compression=wanted.compression,
         )
         self._steward.wake()
 
@@ -259,6 +271,7 @@ def opens(topic: Topic, partitions: tuple[Partition, ...]) -> tuple[Order, ...]:
             members=one.members,
             retention_ms=topic.retention_ms,
             retention_bytes=topic.retention_bytes,
+            batch_bytes_max=topic.batch_bytes_max,
         )
         for one in partitions
         for member in one.members

@@ -1,0 +1,295 @@
+"""`flotilla tokens`: what it asks, as whom, and what it says."""
+
+import argparse
+import contextlib
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flotilla.access import system_text
+from flotilla.command import main
+from flotilla.command.asking import Server, add_arguments, from_arguments
+from flotilla.command.errors import InputInvalid
+from flotilla.command.tokens import table
+from support import certificates
+from support.cluster import free_port
+
+SECRET = "0123456789abcdef"  # noqa: S105 - an example
+TEXT = "flt_00112233445566ff_x"
+TOKEN: dict[str, Any] = {
+    "id": "00112233445566ff",
+    "name": "billing",
+    "grants": ["produce:orders.*", "admin:*"],
+    "bytes_per_s": 10 << 20,
+    "requests_per_s": 5,
+    "in_flight_bytes": None,
+    "created_ms": 0,
+    "expires_ms": 86_400_000,
+}
+
+
+class Manager(ThreadingHTTPServer):
+    """Answers as it is told, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.status = 200
+        self.answer: bytes = b"{}"
+        self.asked: list[tuple[str, str, str | None, Any]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Takes any request."""
+
+    server: Manager
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        asked = (self.command, self.path, self.headers["authorization"], json.loads(body) if body else None)
+        self.server.asked.append(asked)
+        self.send_response(self.server.status)
+        self.send_header("content-length", str(len(self.server.answer)))
+        self.end_headers()
+        self.wfile.write(self.server.answer)
+
+    do_POST = do_DELETE = do_GET  # noqa: N815 - as the standard library names them
+
+    def log_message(self, *_: object) -> None:
+        return
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError, ssl.SSLError):  # a client that does not trust us hangs up
+            super().handle()
+
+
+@pytest.fixture
+def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[Manager]:
+    for name in ("FLOTILLA_TOKEN", "FLOTILLA_SECRET", "FLOTILLA_TLS_CA"):
+        monkeypatch.delenv(name, raising=False)
+    with Manager() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("FLOTILLA_URL", server.url)
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_a_token_is_made_and_its_text_stands_alone_on_standard_output(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`TOKEN=$(flotilla tokens create ...)` works, and people read the rest."""
+    monkeypatch.setenv("FLOTILLA_SECRET", SECRET)
+    manager.answer = json.dumps({"token": TEXT, **TOKEN}).encode()
+    limits = ["--bytes-per-s", "10MiB", "--requests-per-s", "5", "--in-flight-bytes", "1KiB"]
+    arguments = ["billing", "--grant", "produce:orders.*", "--grant", "admin", "--expires", "1d", *limits]
+    assert main(["tokens", "create", *arguments]) == 0
+    told = capsys.readouterr()
+    assert told.out == f"{TEXT}\n"
+    assert "token 00112233445566ff 'billing' may produce:orders.* admin:*; it is good until 1970-01-02" in told.err
+    body = {
+        "name": "billing",
+        "grants": ["produce:orders.*", "admin:*"],
+        "expires_in_s": 86_400,
+        "bytes_per_s": 10 << 20,
+        "requests_per_s": 5,
+        "in_flight_bytes": 1024,
+    }
+    assert manager.asked == [("POST", "/v1/tokens", f"Bearer {system_text(SECRET.encode())}", body)]
+
+
+def test_tokens_are_listed_in_columns_or_as_json(manager: Manager, capsys: pytest.CaptureFixture[str]) -> None:
+    manager.answer = json.dumps({"tokens": [TOKEN]}).encode()
+    assert main(["tokens", "list"]) == 0
+    assert "00112233445566ff  billing  produce:orders.* admin:*  10MiB/s, 5 requests/s" in capsys.readouterr().out
+    assert main(["tokens", "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"tokens": [TOKEN]}
+    manager.answer = b'{"tokens": []}'
+    assert main(["tokens", "list"]) == 0
+    assert "there are no tokens yet" in capsys.readouterr().err
+    assert manager.asked[0] == ("GET", "/v1/tokens", None, None)
+
+
+def test_a_token_is_revoked_by_its_id(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FLOTILLA_TOKEN", f"{TEXT}\n")
+    assert main(["tokens", "revoke", TOKEN["id"]]) == 0
+    assert "is revoked" in capsys.readouterr().out
+    assert manager.asked == [("DELETE", "/v1/tokens/00112233445566ff", f"Bearer {TEXT}", None)]
+
+
+def test_the_table_says_whose_time_is_over() -> None:
+    never = {**TOKEN, "expires_ms": None, "bytes_per_s": None, "requests_per_s": None, "in_flight_bytes": 1 << 20}
+    heading, over, good = table([TOKEN, never], now_ms=86_400_000)
+    assert heading.split() == ["id", "name", "grants", "limits", "created", "expires"]
+    assert over.endswith("1970-01-02 00:00 (over)")
+    assert good.endswith("never")
+    assert "1MiB in flight" in good
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "token", "text"),
+    [
+        (401, b'{"message": "x"}', None, "the servers ask for a token: set FLOTILLA_TOKEN or --token-file"),
+        (401, b'{"message": "x"}', TEXT, "the token is not valid there"),
+        (403, b'{"message": "the scope admin on all topics is missing"}', TEXT, "the scope admin on all topics"),
+        (503, b'{"message": "The writer does not answer; try again."}', TEXT, "The writer does not answer"),
+        (404, b"<html>", None, "is no manager: status 404"),
+        (200, b"<html>", None, "is no manager: status 200"),
+        (500, b"[]", None, "answers with status 500"),
+    ],
+)
+def test_a_refusal_is_explained(
+    manager: Manager,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    status: int,
+    answer: bytes,
+    token: str | None,
+    text: str,
+) -> None:
+    if token is not None:
+        monkeypatch.setenv("FLOTILLA_TOKEN", token)
+    manager.status, manager.answer = status, answer
+    assert main(["tokens", "list"]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("flotilla tokens: ")
+    assert text in told.err
+    assert TEXT not in told.err
+
+
+def test_where_nobody_answers_it_is_said_how_to_name_another(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tokens", "list", "--url", f"http://127.0.0.1:{free_port()}"]) == 1
+    assert "no manager answers" in (told := capsys.readouterr().err)
+    assert "--url or FLOTILLA_URL" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["create", "x"], "--grant"),
+        (["create", "--grant", "admin"], "NAME"),
+        (["create", "x", "--grant", "fly"], "produce, consume or admin"),
+        (["create", "x", "--grant", "produce:a b"], "a pattern of topic names"),
+        (["create", "x", "--grant", "admin", "--expires", "soon"], "30d"),
+        (["create", "x", "--grant", "admin", "--bytes-per-s", "lots"], "64MiB"),
+        (["create", "x", "--grant", "admin", "--requests-per-s", "0"], "above 0"),
+        (["revoke", "x"], "16 hexadecimal digits"),
+        (["forge"], "invalid choice"),
+    ],
+)
+def test_what_is_not_understood_is_refused_with_2_and_the_rule(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["tokens", *arguments])
+    assert caught.value.code == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_token_that_is_given_for_its_id_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["tokens", "revoke", TEXT])
+    assert TEXT not in capsys.readouterr().err
+
+
+# -- who asks -----------------------------------------------------------------------------------------------------
+
+
+def told(arguments: list[str], environment: dict[str, str]) -> Server:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return from_arguments(parser.parse_args(arguments), environment)
+
+
+def test_files_win_over_variables_and_a_token_over_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{TEXT}\n")
+    (tmp_path / "secret").write_text(f"{SECRET}\n")
+    token, secret = ["--token-file", str(tmp_path / "token")], ["--secret-file", str(tmp_path / "secret")]
+    both = {"FLOTILLA_TOKEN": "flt_variable", "FLOTILLA_SECRET": "another secret!!"}
+    system = system_text(SECRET.encode())
+    assert told([*token, *secret], both).token == TEXT
+    assert told(secret, both).token == system
+    assert told([], both).token == both["FLOTILLA_TOKEN"]
+    assert told([], {"FLOTILLA_SECRET": SECRET}).token == system
+    assert told([], {"FLOTILLA_TOKEN": "", "FLOTILLA_SECRET": ""}).token is None
+
+
+def test_where_the_server_is_comes_from_the_flag_or_the_variable() -> None:
+    assert told([], {}).url == "http://127.0.0.1:8080"
+    assert told([], {"FLOTILLA_URL": "https://a:1/"}).url == "https://a:1"
+    assert told(["--url", "http://b"], {"FLOTILLA_URL": "https://a:1/"}).url == "http://b"
+    assert told([], {"FLOTILLA_TLS_CA": "ca.pem"}).ca == Path("ca.pem")
+
+
+@pytest.mark.parametrize("url", ["ftp://a", "a:1", "http://", "http://a:0", "http://a:b", "http://a/b", "http://u:p@a"])
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(InputInvalid, match="is not a base URL"):
+        told(["--url", url], {})
+
+
+@pytest.mark.parametrize("text", ["hush hush", "flt_a b", "flt_ä", "hush\r\nx-evil: 1"])
+def test_what_is_no_token_is_refused_and_never_shown(text: str) -> None:
+    with pytest.raises(InputInvalid, match="what is in FLOTILLA_TOKEN is no token") as caught:
+        told([], {"FLOTILLA_TOKEN": text})
+    assert text not in str(caught.value)
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputInvalid, match="missing cannot be read: No such file"):
+        told(["--token-file", str(tmp_path / "missing")], {})
+    (tmp_path / "empty").write_bytes(b"\n")
+    with pytest.raises(InputInvalid, match="is empty"):
+        told(["--secret-file", str(tmp_path / "empty")], {})
+
+
+def test_certificates_that_cannot_be_read_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOTILLA_TOKEN", TEXT)
+    (tmp_path / "ca").write_text("no certificate")
+    for name in ("ca", "missing"):
+        assert main(["tokens", "list", "--url", "https://127.0.0.1:1", "--ca", str(tmp_path / name)]) == 2
+        assert f"{name} cannot be read" in capsys.readouterr().err
+
+
+def test_over_tls_the_server_has_to_be_signed_by_somebody_whom_one_trusts(
+    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A token goes to nobody else."""
+    files = certificates.write(tmp_path / "own", certificates.make_authority())
+    others = certificates.write(tmp_path / "others", certificates.make_authority())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.cert, files.key)
+    manager.socket = context.wrap_socket(manager.socket, server_side=True, do_handshake_on_connect=False)
+    manager.answer = b'{"tokens": []}'
+    monkeypatch.setenv("FLOTILLA_TOKEN", TEXT)
+    url = manager.url.replace("http:", "https:")
+    assert main(["tokens", "list", "--url", url, "--ca", str(files.ca), "--json"]) == 0
+    assert manager.asked == [("GET", "/v1/tokens", f"Bearer {TEXT}", None)]
+    for arguments in (["--ca", str(others.ca)], []):
+        assert main(["tokens", "list", "--url", url, *arguments]) == 1
+        assert "no manager answers" in capsys.readouterr().err
+    assert len(manager.asked) == 1
+
+
+def test_whoever_sends_a_token_unprotected_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Server("http://queue.example:80", TEXT).is_exposed
+    for safe in ("https://queue.example", "http://127.0.0.1:8080", "http://localhost:1", "http://[::1]:1"):
+        assert not Server(safe, TEXT).is_exposed
+    assert not Server("http://queue.example").is_exposed
+    assert TEXT not in repr(Server("http://queue.example:80", TEXT))
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,57 @@
+"""Sizes and times, as people write and read them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from flotilla.command.units import parse_count, parse_duration_s, parse_size, write_size, write_time
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (parse_size, "1", 1),
+        (parse_size, "10KiB", 10_240),
+        (parse_size, "64MiB", 64 << 20),
+        (parse_size, "2TiB", 2 << 40),
+        (parse_duration_s, "90s", 90),
+        (parse_duration_s, "15m", 900),
+        (parse_duration_s, "12h", 43_200),
+        (parse_duration_s, "30d", 2_592_000),
+        (parse_duration_s, "4w", 2_419_200),
+        (parse_count, "100", 100),
+    ],
+)
+def test_what_people_write_is_read(parse: Callable[[str], int], text: str, value: int) -> None:
+    assert parse(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5MiB", "MiB", "1MB", "10 MiB", "1iB", "٣"])
+def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="64MiB"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["", "d", "0d", "30", "1.5h", "-1d", "30 d", "1y", "٣d"])
+def test_what_is_no_time_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="30d"):
+        parse_duration_s(text)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "x"])
+def test_what_is_no_count_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a number above 0"):
+        parse_count(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(1, "1B"), (1000, "1000B"), (1024, "1KiB"), (10 << 20, "10MiB"), (1 << 40, "1TiB")]
+)
+def test_sizes_are_written_as_they_are_read(size: int, text: str) -> None:
+    assert write_size(size) == text
+    assert parse_size(text.removesuffix("B") if text[-2].isdecimal() else text) == size
+
+
+def test_moments_are_written_as_utc() -> None:
+    assert write_time(0) == "1970-01-01 00:00"
+    assert write_time(1_700_000_000_000) == "2023-11-14 22:13"

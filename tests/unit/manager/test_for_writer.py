@@ -1,0 +1,31 @@
+"""Which requests only the writer answers: everything else works without it."""
+
+import pytest
+
+from flotilla_manager.api.control import is_for_writer
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("POST", "/v1/groups/g/join", True),
+        ("POST", "/v1/groups/g/sync", True),
+        ("POST", "/v1/groups/g/heartbeat", True),
+        ("POST", "/v1/groups/g/leave", True),
+        ("POST", "/v1/groups/g/reset", True),
+        ("DELETE", "/v1/groups/g", True),
+        ("POST", "/v1/groups/g/commit", False),
+        ("POST", "/v1/groups/join/commit", False),
+        ("GET", "/v1/groups/g/offsets", False),
+        ("GET", "/v1/groups/join", False),
+        ("GET", "/v1/groups/g", False),
+        ("GET", "/v1/groups", False),
+        ("POST", "/v1/topics", True),
+        ("PATCH", "/v1/topics/t", True),
+        ("GET", "/v1/topics", False),
+        ("GET", "/v1/control/state", True),
+        ("GET", "/v1/metadata", False),
+    ],
+)
+def test_the_writer_answers_what_it_alone_decides(method: str, path: str, expected: bool) -> None:
+    assert is_for_writer(method, path) is expected
