@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flotilla.serving.errors import CODES, RETRYABLE
+from flotilla.net.codes import CODES
+from flotilla.serving.errors import RETRYABLE
 
 PATH = Path(__file__).resolve().parent.parent / "docs" / "errors.md"
 
@@ -18,8 +19,8 @@ Made from `client/src/flotilla/serving/errors.py` by `tools/error_docs.py`: chan
 
 Every server refuses in one shape: `{"code", "message", "details", "retryable"}`. The code is for programs and means the
 same wherever it comes from; the message is for people and may change. After a refusal nothing was changed, but for
-`internal` and `unknown_outcome`. Where trying again makes sense later, a header `Retry-After` says when. The calls for
-people have the same statuses with the message alone, and 400 where it says 409.
+`internal` and `unknown_outcome`, and for what `details` name as `done`. Where trying again makes sense later, a header
+`Retry-After` says when. The calls for people have the same statuses with the message alone, and 400 where it says 409.
 
 | code | status | retryable | what it means, and what to do |
 |---|---|---|---|

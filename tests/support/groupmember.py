@@ -71,7 +71,8 @@ class Member:
         return self._take(self.call("sync", body, timeout_s))
 
     def heartbeat(self, timeout_s: float | None = None) -> dict[str, Any]:
-        return self.call("heartbeat", self._me, timeout_s)
+        held = len(self.assigned | self.revoked)
+        return self.call("heartbeat", {**self._me, "held": held}, timeout_s)
 
     def leave(self) -> None:
         self.call("leave", self._me)

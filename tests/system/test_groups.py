@@ -286,8 +286,14 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(fleet: Fleet) 
     place: dict[str, Any] = {"topic": "again", "partition": 0, "topic_id": old}
     told(fleet.client.delete("/v1/topics/again"))
     a_topic(fleet, "again", 1, records=10)
-    wait_until("the new topic to be dealt out", lambda: one.heartbeat()["sync"], 10)
-    answer = one.call("sync", {"member_id": "a", "generation": one.generation, "owned": [place]})
+    answer: dict[str, Any] = {}
+
+    def is_dealt_out() -> bool:
+        answer.update(one.call("sync", {"member_id": "a", "generation": one.generation, "owned": [place]}))
+        one.generation = answer["generation"]
+        return bool(answer["assigned"])
+
+    wait_until("the new topic to be dealt out", is_dealt_out, 10)
     assert answer["assigned"] == [{"topic": "again", "partition": 0}]
     assert answer["topic_ids"]["again"] != old
     commit = {"member_id": "a", "generation": answer["generation"], "offsets": [{**place, "offset": 9}]}

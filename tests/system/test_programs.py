@@ -85,6 +85,14 @@ def test_topics_are_made_described_changed_grown_and_removed(fleet: Fleet) -> No
     refused(fleet.client.delete("/v1/topics/life"), 404, "not_found")
 
 
+def test_whoever_makes_a_topic_again_goes_on_with_the_new_one_at_once(fleet: Fleet) -> None:
+    """A manager that passed a call on to the writer knows what came of it when it answers."""
+    for _ in range(10):
+        ok(fleet.client.post("/v1/topics", json={"name": "phoenix", "partitions": 1, "replication": 1}))
+        append(fleet, "phoenix", 0, b"m")
+        ok(fleet.client.delete("/v1/topics/phoenix"))
+
+
 def test_a_topic_takes_batches_up_to_its_own_limit(fleet: Fleet) -> None:
     """It holds at managers, at brokers and for single messages; a hint about compression is told to all."""
     ok(fleet.client.post("/v1/topics", json={"name": "small", "batch_bytes_max": 2048, "compression": "zstd"}))
@@ -162,6 +170,7 @@ def test_offsets_are_told_by_partition_and_by_time(fleet: Fleet) -> None:
         ("POST", "/v1/topics", {"name": "n", "partitions": 1001}),
         ("POST", "/v1/topics", {"name": "n", "replication": 8}),
         ("POST", "/v1/topics", {"name": "n", "retention_ms": -1}),
+        ("POST", "/v1/topics", {"name": "n", "retention_ms": True}),
         ("POST", "/v1/topics", {"name": "n", "owner": "me"}),
         ("POST", "/v1/topics", {"name": "n", "batch_bytes_max": 1023}),
         ("POST", "/v1/topics", {"name": "n", "batch_bytes_max": (8 << 20) + 1}),

@@ -215,6 +215,8 @@ def test_no_token_and_no_secret_is_in_a_log_in_the_metrics_or_in_a_file(fleet: F
     assert set(statuses(fleet, forged)) == {401}
     urls = [manager.own_url for manager in fleet.managers] + [broker.url for broker in fleet.brokers]
     shown = "".join(httpx.get(f"{url}/metrics").text for url in urls)
+    assert "flotilla_follower_lag_entries{" in shown
+    assert "orders" not in shown, "figures are open to all: they tell of topics by their ids"
     for url in urls:  # what goes wrong is logged with more than what goes right
         for target in ("/v1/append?topic=orders&partition=7", "/v1/tokens", "/nothing", "/v1/topics/x"):
             httpx.post(url + target, headers=bearer(text), content=b"x")

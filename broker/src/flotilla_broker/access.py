@@ -6,11 +6,12 @@ servers of its cluster alone, and so does one whose file is damaged: nobody is l
 """
 
 import asyncio
-import json
 import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+
+import msgspec
 
 from flotilla.access import TABLE_BYTES_MAX, Access, AccessTable
 
@@ -59,7 +60,7 @@ class KeptAccess(Access):
             OSError: it is in use, and not on disk; the next call tries again.
         """
         if data:
-            table = AccessTable.from_builtins(json.loads(data))
+            table = AccessTable.from_builtins(msgspec.json.decode(data), before=self.table)
             self._is_kept = False
             self.replace(table)
             self._is_known = True
@@ -74,7 +75,7 @@ def read_table(file: Path) -> AccessTable | None:
     try:
         with file.open("rb") as opened:
             content = opened.read(TABLE_BYTES_MAX + 1)
-        found = json.loads(content)
+        found = msgspec.json.decode(content)
         version = found.pop(_VERSION)
         table = AccessTable.from_builtins(found)
     except FileNotFoundError:
@@ -93,9 +94,8 @@ def write_table(file: Path, table: AccessTable) -> None:
     part = file.with_name(file.name + ".part")
     part.unlink(missing_ok=True)
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-        content = {_VERSION: table.version, **table.to_builtins()}
-        json.dump(content, opened, ensure_ascii=False, separators=(",", ":"))  # so it stays below the limit
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(msgspec.json.encode({_VERSION: table.version, **table.to_builtins()}))
         opened.flush()
         os.fsync(opened.fileno())
     part.replace(file)

@@ -21,6 +21,7 @@ class KnownTokens:
         self._view = view
         self._seen: Snapshot | None = None
         self._table = AccessTable()
+        self._written: tuple[AccessTable, bytes] | None = None
 
     @property
     def is_known(self) -> bool:
@@ -36,6 +37,14 @@ class KnownTokens:
                 self._table = AccessTable(found.tokens)
             self._seen = found
         return self._table
+
+    @property
+    def written(self) -> bytes:
+        """The table as JSON, for brokers: written once, however many ask for it at the same time."""
+        table = self.table
+        if self._written is None or self._written[0] is not table:
+            self._written = table, table.to_json()
+        return self._written[1]
 
 
 class ManagerAccess(Access):

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from flotilla.net import Disconnected, Pool
-from flotilla.serving.settings import parse_url
+from flotilla.net.urls import parse_url
 from flotilla.serving.tls import make_client_context
 from flotilla_manager.access import system_headers
 from flotilla_manager.metadata import MetadataError, MetadataPresent, Store, open_store

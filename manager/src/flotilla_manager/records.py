@@ -2,10 +2,14 @@
 
 What is committed never changes, but it may be deleted. So what is kept here is used for a moment only, `FRESH_S`, and
 whoever deletes records waits that long before it says that they are gone: then no manager hands them out any more.
+Consumers that miss at the same time share a fetch: otherwise each would open the same batches for itself, all of them
+would take longer than that moment, and what they fetched would be too old for anybody else.
+
 Brokers store batches unopened. One that turns out to hold nothing that can be read, although it is whole, will never
 be readable for anybody: it is passed over, so that it does not keep what lies behind it from everybody.
 """
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
@@ -24,6 +28,7 @@ _OPEN_BYTES_MAX = 1 << 20  # of what was fetched, no more is opened than this an
 _BYTES_MAX = 64 << 20
 _CHUNKS_MAX = 4  # per partition: for consumers that are at different places
 _FETCHES_MAX = 100  # for one record
+_GRACE_S = 0.1  # the one who fetches knows better why there was no answer in time
 
 
 class Found(NamedTuple):
@@ -57,6 +62,14 @@ class Chunk(NamedTuple):
         return None
 
 
+class Flight(NamedTuple):
+    """A fetch that is under way."""
+
+    offset: int
+    asked_at: float
+    task: "asyncio.Task[Chunk]"
+
+
 class Records:
     """Finds one record at a time, and fetches many."""
 
@@ -65,6 +78,7 @@ class Records:
         self._clock = clock
         self.seconds = seconds  # how long a partition's leader is tried to be reached
         self._chunks: OrderedDict[tuple[str, int], list[Chunk]] = OrderedDict()
+        self._flights: dict[tuple[str, int], Flight] = {}
         self.size = 0
 
     async def at(self, topic: Topic, index: int, offset: int, seconds: float | None = None) -> Found | None:
@@ -72,22 +86,23 @@ class Records:
         found = self._kept(topic.id, index, offset)
         if found is not None:
             return found
-        for _ in range(_FETCHES_MAX):
+        began, seconds = self._clock(), self.seconds if seconds is None else seconds
+        for step in range(_FETCHES_MAX):
+            flight = self._board(topic, index, offset, began, seconds, alone=step > 0)
             try:
-                chunk = await self._fetch(topic, index, offset, self.seconds if seconds is None else seconds)
+                chunk = await _wait(flight.task, seconds)
             except Refusal as refusal:
                 first = refusal.details.get("first_offset")
-                if refusal.code != "offset_out_of_range" or not isinstance(first, int) or first <= offset:
+                if refusal.code != "offset_out_of_range" or not isinstance(first, int) or first <= flight.offset:
                     raise
-                offset = first  # what was there is gone, by retention or because somebody deleted it
+                offset = max(offset, first)  # what was there is gone, by retention or because somebody deleted it
                 continue
-            if chunk.end <= offset:
-                return None
-            self._keep((topic.id, index), chunk)
             found = chunk.at(max(offset, chunk.base))
             if found is not None:
                 return found
-            offset = chunk.end
+            if chunk.end <= offset and flight.offset == offset and flight.asked_at >= began:
+                return None
+            offset = max(offset, chunk.end)
         raise Refusal("unavailable", f"no record that can be read was found up to offset {offset}; try again")
 
     def _kept(self, topic_id: str, index: int, offset: int) -> Found | None:
@@ -106,11 +121,35 @@ class Records:
         self.size -= sum(chunk.size for chunk in chunks if chunk.asked_at <= since)
         chunks[:] = [chunk for chunk in chunks if chunk.asked_at > since]
 
-    async def _fetch(self, topic: Topic, index: int, offset: int, seconds: float) -> Chunk:
+    def _board(self, topic: Topic, index: int, offset: int, began: float, seconds: float, *, alone: bool) -> Flight:
+        """Begin a fetch, or find one that is under way. What it brings may be used: see `FRESH_S`.
+
+        One from an earlier offset may end before ours: that is tried once.
+        """
+        key = (topic.id, index)
+        flight = self._flights.get(key)
+        is_fresh = flight is not None and flight.asked_at > began - FRESH_S
+        if flight is not None and is_fresh and (flight.offset == offset or (flight.offset < offset and not alone)):
+            return flight
         asked_at = self._clock()
+        task = asyncio.get_running_loop().create_task(self._fetch(topic, index, offset, seconds, asked_at))
+        flight = self._flights[key] = Flight(offset, asked_at, task)
+        task.add_done_callback(lambda _: self._land(key, flight))
+        return flight
+
+    def _land(self, key: tuple[str, int], flight: Flight) -> None:
+        if self._flights.get(key) is flight:
+            del self._flights[key]
+        if not flight.task.cancelled():
+            flight.task.exception()  # whoever waited may have left
+
+    async def _fetch(self, topic: Topic, index: int, offset: int, seconds: float, asked_at: float) -> Chunk:
         query = f"offset={offset}&max_bytes={_FETCH_BYTES}"
         response = await self._gateway.fetch(topic, index, query, seconds=seconds)
-        return open_chunk(response.body, offset)._replace(asked_at=asked_at)
+        chunk = open_chunk(response.body, offset)._replace(asked_at=asked_at)
+        if chunk.values:
+            self._keep((topic.id, index), chunk)
+        return chunk
 
     def _keep(self, key: tuple[str, int], chunk: Chunk) -> None:
         chunks = self._chunks.setdefault(key, [])
@@ -122,6 +161,15 @@ class Records:
         while self.size > _BYTES_MAX and len(self._chunks) > 1:
             _, dropped = self._chunks.popitem(last=False)
             self.size -= sum(old.size for old in dropped)
+
+
+async def _wait(task: "asyncio.Task[Chunk]", seconds: float) -> Chunk:
+    """Wait for a fetch, and leave it to the others if time is over, or if whoever waits leaves."""
+    try:
+        async with asyncio.timeout(seconds + _GRACE_S):
+            return await asyncio.shield(task)
+    except TimeoutError:
+        raise Refusal("unavailable", "the broker that leads the partition does not answer in time; try again") from None
 
 
 def open_chunk(body: bytes, offset: int) -> Chunk:

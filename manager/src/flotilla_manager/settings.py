@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from flotilla.net.urls import parse_url
 from flotilla.records import BATCH_BYTES_MAX
 from flotilla.serving.logs import LEVELS
 from flotilla.serving.safety import AUTH_HELP, AUTO, check_safety, is_auth_on
@@ -20,7 +21,6 @@ from flotilla.serving.settings import (
     make_parser,
     parse_flag,
     parse_size,
-    parse_url,
     require,
     require_port,
     secret,

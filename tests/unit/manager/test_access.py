@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import msgspec
 import pytest
 
 from flotilla.access import AccessTable, Caller, Grant, NotAuthenticated, Scope, system_text
@@ -241,6 +242,17 @@ def test_too_many_tokens_and_bad_names_are_refused(tmp_path: Path, monkeypatch: 
     on_bench(tmp_path, work)
 
 
+def test_the_table_for_brokers_is_written_once_and_anew_when_it_changes() -> None:
+    """All brokers ask for it in the same second: a full one must not keep the writer from everything else."""
+    view, tokens, _ = make_access()
+    view.snapshot = replace(make_snapshot(), tokens=(ALICE.token,))
+    written = tokens.written
+    view.snapshot = replace(make_snapshot(version=2), tokens=(ALICE.token,))
+    assert tokens.written is written
+    view.snapshot = replace(make_snapshot(version=3), tokens=(BOB.token,))
+    assert AccessTable.from_builtins(msgspec.json.decode(tokens.written)) == AccessTable((BOB.token,))
+
+
 def test_a_broker_is_told_of_tokens_if_it_has_others_and_asks(tmp_path: Path) -> None:
     """With the next heartbeat it knows of a revocation; one that has the same table is told nothing."""
 
@@ -252,7 +264,7 @@ def test_a_broker_is_told_of_tokens_if_it_has_others_and_asks(tmp_path: Path) ->
         async def told(version: str | None) -> AccessTable | None:
             answer = await writer.service.heartbeat(broker.beat(access=version))
             assert answer["known"]
-            return AccessTable.from_builtins(answer["access"]) if "access" in answer else None
+            return AccessTable.from_builtins(msgspec.json.decode(answer["access"])) if "access" in answer else None
 
         assert await told("") == AccessTable()
         assert await told(AccessTable().version) is None

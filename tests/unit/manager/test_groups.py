@@ -13,7 +13,15 @@ from flotilla_manager.groups.membership import StaleGeneration, UnknownMember
 from flotilla_manager.groups.offsets import Commit
 from flotilla_manager.groups.state import Place, Strategy
 from flotilla_manager.groups.telling import Answer
-from flotilla_manager.metadata.errors import DatabaseAway, Fenced, GroupHasMembers, GroupMissing, OutcomeUnknown
+from flotilla_manager.metadata import groups as metadata_groups
+from flotilla_manager.metadata.errors import (
+    DatabaseAway,
+    Fenced,
+    GroupHasMembers,
+    GroupMissing,
+    OutcomeUnknown,
+    TooManyGroups,
+)
 from flotilla_manager.model import TopicState
 from flotilla_manager.writer import groups as coordinator
 from flotilla_manager.writer.groups import Groups
@@ -153,6 +161,26 @@ def test_a_writer_that_slept_does_not_take_its_own_sleep_for_the_silence_of_memb
     on_bench(tmp_path, work)
 
 
+def test_a_writer_that_was_too_busy_to_listen_gives_that_time_back(tmp_path: Path) -> None:
+    """Heartbeats that wait to be read while the process is busy are not silence, and silence is not forgotten."""
+
+    async def work(bench: Bench) -> None:
+        _, groups = await begin(bench)
+        await groups.join("g", "a", ["t"], 1000, Strategy.STICKY)
+        running = asyncio.create_task(groups.run())
+        await asyncio.sleep(0.05)
+        bench.clock.move(coordinator.SWEEP_S + 1.5)  # longer than its timeout, but not asleep
+        await asyncio.sleep(1.5 * coordinator.SWEEP_S)  # it has looked
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert groups.known("g") is not None
+        bench.clock.move(1 - coordinator.SWEEP_S)
+        await groups.sweep(bench.clock())
+        assert groups.known("g") is None
+
+    on_bench(tmp_path, work)
+
+
 def test_a_writer_that_was_replaced_changes_nothing(tmp_path: Path) -> None:
     """Guarantee 6: the database checks the epoch of whoever changes a group."""
 
@@ -186,6 +214,7 @@ def test_a_writer_that_was_replaced_and_is_back_reads_everything_again(tmp_path:
         await other.view.refresh()
         await join(groups_of(other), "b")
         writer.leadership.epoch = bench.store.take_over("http://one:1")
+        assert groups.known("g") is None, "what it remembers is not what is"
         await groups.sweep(bench.clock())
         assert set(groups.known("g").members) == {"a", "b"}  # type: ignore[union-attr]
 
@@ -264,6 +293,76 @@ def test_while_the_database_is_away_heartbeats_are_heard_and_nobody_is_thrown_ou
     on_bench(tmp_path, work)
 
 
+def test_nobody_waits_for_ever_for_the_others_of_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the database hangs, each call takes as long as it may; those behind it are told so, and do not pile up."""
+    monkeypatch.setattr(coordinator, "_TURN_S", 0.2)
+
+    async def work(bench: Bench) -> None:
+        writer, groups = await begin(bench)
+        await join(groups, "a", "hangs")
+        await join(groups, "b", "other")
+        real, back = writer.database.call, asyncio.Event()
+
+        async def hang(function: Call, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever it is
+            if "hangs" in repr(args):
+                await back.wait()
+            return await real(function, *args, **kwargs)
+
+        monkeypatch.setattr(writer.database, "call", hang)
+        first = asyncio.create_task(join(groups, "c", "hangs"))
+        await asyncio.sleep(0)
+        with pytest.raises(Refusal, match="try again") as caught:
+            await join(groups, "d", "hangs")
+        assert caught.value.is_retryable
+        bench.clock.move(TIMEOUT_S)
+        with pytest.raises(Refusal, match="try again"):
+            await groups.sweep(bench.clock())
+        assert groups.known("other") is None, "the trouble of one group is not that of the others"
+        back.set()
+        await first
+        await join(groups, "d", "hangs")
+
+    on_bench(tmp_path, work)
+
+
+def test_refusals_that_are_certain_leave_no_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever tries again and again to make one group too many has all groups read, and everybody forgiven."""
+    monkeypatch.setattr(metadata_groups, "GROUPS_MAX", 1)
+    monkeypatch.setattr(coordinator, "GROUPS_MAX", 1)
+
+    async def work(bench: Bench) -> None:
+        _, groups = await begin(bench)
+        await join(groups, "a")
+        bench.clock.move(TIMEOUT_S)
+        for name in ("one", "two", "three"):
+            with pytest.raises(TooManyGroups):
+                await join(groups, "a", name)
+            with pytest.raises(GroupMissing):
+                await groups.delete(name, force=True)
+        await groups.sweep(bench.clock())
+        assert groups.known("g") is None
+
+    on_bench(tmp_path, work)
+
+
+def test_a_group_that_is_made_again_is_not_taken_for_the_one_that_was_deleted(tmp_path: Path) -> None:
+    """What a member of the deleted one says is refused, even if somebody has its id in the new one."""
+
+    async def work(bench: Bench) -> None:
+        _, groups = await begin(bench)
+        for _ in range(3):
+            old = await join(groups, "a")
+        await groups.delete("g", force=True)
+        new = await join(groups, "a")
+        assert new.told.generation > old.told.generation
+        with pytest.raises(StaleGeneration):
+            await groups.heartbeat("g", "a", old.told.generation)
+        with pytest.raises(StaleGeneration):
+            bench.store.commit("g", [Commit(place=new.told.assigned[0], offset=9)], ("a", old.told.generation))
+
+    on_bench(tmp_path, work)
+
+
 def test_topics_that_grow_come_and_go_are_fitted_in(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer, groups = await begin(bench, partitions=2)
@@ -283,6 +382,36 @@ def test_topics_that_grow_come_and_go_are_fitted_in(tmp_path: Path) -> None:
         await groups.sweep(bench.clock())
         assert await settle(groups, "a") == {"a": (Place(again.id, 0),)}
         assert bench.store.load_group("g") == groups.known("g")
+
+    on_bench(tmp_path, work)
+
+
+def test_a_sweep_that_takes_long_does_not_fit_a_group_to_topics_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition that was dealt out since the sweep began must not be taken from its owner, as if it were gone."""
+
+    async def work(bench: Bench) -> None:
+        writer, groups = await begin(bench)
+        await join(groups, "a", "first")
+        await join(groups, "a", "second")
+        real: Call = writer.database.call
+
+        async def grow_meanwhile(function: Call, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever it is
+            monkeypatch.setattr(writer.database, "call", real)
+            await writer.topics.configure(writer.epoch, TopicSpec(name="t", partitions=6))
+            await writer.view.refresh()
+            assert len((await join(groups, "a", "second")).told.assigned) == 6
+            return await real(function, *args, **kwargs)
+
+        bench.clock.move(TIMEOUT_S / 2)
+        await groups.heartbeat("second", "a", 1)
+        bench.clock.move(TIMEOUT_S / 2)  # the first group's member is silent, so that something is written
+        monkeypatch.setattr(writer.database, "call", grow_meanwhile)
+        await groups.sweep(bench.clock())
+        found = groups.known("second")
+        assert found is not None
+        assert [one.owner for one in found.holdings.values()] == ["a"] * 6
 
     on_bench(tmp_path, work)
 

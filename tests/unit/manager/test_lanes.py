@@ -23,7 +23,6 @@ from unit.manager.dataplane import (
     make_view,
     on_virtual_time,
     refusal,
-    scripted,
 )
 
 TOPIC = make_topic()
@@ -356,13 +355,18 @@ def test_a_lane_heeds_a_limit_that_was_set_after_it_began() -> None:
     on_virtual_time(run())
 
 
-def test_small_messages_that_were_too_large_together_may_be_sent_again() -> None:
-    """The limit was lowered a moment ago, and is not known here yet."""
+def test_messages_that_are_too_large_together_go_one_after_the_other() -> None:
+    """A limit that was lowered a moment ago, and is not known here yet, costs nobody a message that fits."""
 
     async def run() -> None:
-        lanes = make_lanes(scripted(refusal("too_large")))
-        assert await append_all(lanes, [b"a"]) == ["too_large"]
-        assert await append_all(lanes, [b"a", b"b", b"c"]) == ["unavailable"] * 3
+        log = PartitionLog()
+
+        async def answer(request: Request) -> Answer:
+            return refusal("too_large") if len(request.body) > batch_bytes(1, 8) else log.append(request.body)
+
+        found = await append_all(make_lanes(Brokers(answer)), [b"a", b"b", bytes(100), b"c", b"d"])
+        assert found == [0, 1, "too_large", 2, 3]
+        assert log.values == [b"a", b"b", b"c", b"d"]
 
     on_virtual_time(run())
 

@@ -235,6 +235,82 @@ def test_a_slow_answer_is_as_old_as_its_question() -> None:
     on_virtual_time(run())
 
 
+class Slow:
+    """Brokers that read at once and answer a while later."""
+
+    def __init__(self, logs: Logs, seconds: float) -> None:
+        self._logs = logs
+        self._seconds = seconds
+        self.brokers = Brokers(self._answer)
+
+    async def _answer(self, request: Request) -> Answer:
+        found = await self._logs._answer(request)
+        await asyncio.sleep(self._seconds)
+        return found
+
+
+def test_consumers_that_miss_at_the_same_time_share_a_fetch_however_long_it_takes() -> None:
+    """Otherwise what each fetches is too old for the others, and under load every message costs a fetch."""
+
+    async def run() -> None:
+        logs = Logs()
+        logs.put([b"%d" % at for at in range(50)])
+        slow = Slow(logs, 2 * FRESH_S)
+        records = make_records(slow.brokers)
+        found = await asyncio.gather(*(records.at(TOPIC, 0, at) for at in range(50)))
+        assert found == [(at, b"%d" % at) for at in range(50)]
+        assert len(slow.brokers.asked) == 1
+
+    on_virtual_time(run())
+
+
+def test_a_fetch_that_began_before_a_deletion_was_answered_is_not_shared_afterwards() -> None:
+    async def run() -> None:
+        logs = Logs()
+        log = logs.put([b"a", b"b", b"c"])
+        records = make_records(Slow(logs, 2 * FRESH_S).brokers)
+        early = asyncio.create_task(records.at(TOPIC, 0, 0))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        log.first = 2
+        await asyncio.sleep(FRESH_S)
+        assert await records.at(TOPIC, 0, 0) == (2, b"c")
+        assert await early == (0, b"a"), "it was asked for before"
+
+    on_virtual_time(run())
+
+
+def test_that_nothing_is_there_is_told_by_a_fetch_of_ones_own() -> None:
+    """A message that was stored before somebody asks is found, whoever asked a moment earlier."""
+
+    async def run() -> None:
+        logs = Logs()
+        logs.put([b"a"])
+        records = make_records(Slow(logs, 0.1).brokers)
+        early = asyncio.create_task(records.at(TOPIC, 0, 1))
+        await asyncio.sleep(0.05)
+        logs.put([b"b"])
+        assert await records.at(TOPIC, 0, 1) == (1, b"b")
+        assert await early is None
+
+    on_virtual_time(run())
+
+
+def test_one_who_leaves_does_not_take_the_fetch_from_those_who_share_it() -> None:
+    async def run() -> None:
+        logs = Logs()
+        logs.put([b"a", b"b"])
+        slow = Slow(logs, 0.1)
+        records = make_records(slow.brokers)
+        first, second = (asyncio.create_task(records.at(TOPIC, 0, at)) for at in (0, 1))
+        await asyncio.sleep(0.05)
+        first.cancel()
+        assert await second == (1, b"b")
+        assert len(slow.brokers.asked) == 1
+
+    on_virtual_time(run())
+
+
 def test_records_that_share_a_batch_with_a_deleted_one_are_found_and_the_deleted_one_is_not() -> None:
     async def run() -> None:
         logs = Logs()

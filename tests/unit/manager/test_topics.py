@@ -179,6 +179,41 @@ def test_to_put_a_topic_again_changes_nothing_and_to_put_more_partitions_adds_th
     on_bench(tmp_path, work)
 
 
+def test_changes_at_the_same_time_do_not_undo_each_other(tmp_path: Path) -> None:
+    """Who changes one setting says nothing about the others."""
+
+    async def work(bench: Bench) -> None:
+        writer = await bench.writer()
+        await writer.create(partitions=1)
+        changes: list[dict[str, Any]] = [
+            {"retention_bytes": 1000},
+            {"compression": "zstd"},
+            {"partitions": 2},
+            {"retention_ms": None},
+            {"batch_bytes_max": 2048},
+        ]
+        await asyncio.gather(*(writer.topics.change(writer.epoch, "t", **change) for change in changes))
+        (topic,) = bench.store.snapshot().topics
+        assert (topic.retention_ms, topic.retention_bytes, topic.batch_bytes_max) == (None, 1000, 2048)
+        assert (topic.compression, len(topic.partitions)) == ("zstd", 2)
+
+    on_bench(tmp_path, work)
+
+
+def test_a_change_does_not_bring_a_deleted_topic_back(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        writer = await bench.writer()
+        await writer.create()
+        deleting = asyncio.create_task(writer.topics.delete(writer.epoch, "t"))
+        await asyncio.sleep(0)
+        late = await refusal_of(writer.topics.change(writer.epoch, "t", compression="zstd"))
+        await deleting
+        assert late.code == "not_found"
+        assert writer.states() == {"t": TopicState.DELETING}
+
+    on_bench(tmp_path, work)
+
+
 def test_a_topic_grows_once_when_it_is_asked_for_twice_at_the_same_time(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer()

@@ -4,10 +4,21 @@ import json
 
 import pytest
 
+from flotilla.net.verdicts import Step
 from flotilla.serving.errors import STATUS_OF
-from flotilla_manager.routing.verdicts import Step, leader_in, next_step, refusal_in
+from flotilla_manager.routing.verdicts import leader_in, next_step, refusal_in
 
-LATER = {"busy", "closed", "disk_full", "no_leader", "too_many_connections", "not_settled", "broken", "unavailable"}
+LATER = {
+    "quota_exceeded",
+    "busy",
+    "closed",
+    "disk_full",
+    "no_leader",
+    "too_many_connections",
+    "not_settled",
+    "broken",
+    "unavailable",
+}
 STRANGERS = {"unauthorized", "forbidden"}
 ELSEWHERE = {"unknown_partition", "not_found", "sealed"}
 DOUBT = {"internal", "unknown_outcome"}

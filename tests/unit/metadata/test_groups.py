@@ -23,6 +23,7 @@ from flotilla_manager.model import TopicState
 from support.metadata import a_topic, an_id, at_once, ready_topic, sql
 
 ONE, TWO = Place(an_id(1), 0), Place(an_id(1), 1)
+NEW = Group(name="g")
 _ROUNDS = 40
 
 
@@ -63,7 +64,7 @@ def offsets_of(store: Store, name: str = "g") -> dict[Place, int]:
 
 def test_a_group_comes_back_as_it_was_written(store: Store, epoch: int) -> None:
     group = a_group()
-    store.save_group(epoch, None, group)
+    store.save_group(epoch, NEW, group)
     assert store.load_group("g") == store.take_group(epoch, "g") == group
     assert store.load_group("nobody") is None
     later = replace(
@@ -80,7 +81,7 @@ def test_a_group_comes_back_as_it_was_written(store: Store, epoch: int) -> None:
 def test_only_what_differs_is_written(store: Store, epoch: int) -> None:
     """Rows that stay as they are are not touched: a group of a thousand members changes a row at a time."""
     group = a_group(members={"a": a_member(), "b": a_member("b")})
-    store.save_group(epoch, None, group)
+    store.save_group(epoch, NEW, group)
     sql(store, "UPDATE members SET timeout_ms = 77 WHERE id = 'b'")
     store.save_group(epoch, group, replace(group, members={**group.members, "a": a_member(synced=2)}))
     found = store.load_group("g")
@@ -90,7 +91,7 @@ def test_only_what_differs_is_written(store: Store, epoch: int) -> None:
 
 def test_a_writer_that_was_replaced_changes_no_group(store: Store, epoch: int) -> None:
     """Guarantee 6: fenced by the epoch, in every transaction."""
-    store.save_group(epoch, None, a_group())
+    store.save_group(epoch, NEW, a_group())
     store.take_over("http://other")
     with pytest.raises(Fenced):
         store.save_group(epoch, a_group(), a_group(members={}, holdings={}, generation=2))
@@ -104,7 +105,7 @@ def test_a_writer_that_was_replaced_changes_no_group(store: Store, epoch: int) -
 
 def test_a_group_that_is_not_as_the_writer_remembers_it_is_not_written(store: Store, epoch: int) -> None:
     """A write that was given up may take effect after all; the next one must not build on what was before it."""
-    store.save_group(epoch, None, a_group())
+    store.save_group(epoch, NEW, a_group())
     store.save_group(epoch, a_group(), a_group(generation=2))
     with pytest.raises(GroupChanged, match="has generation 2, not 1"):
         store.save_group(epoch, a_group(), a_group(members={}, holdings={}, generation=3))
@@ -113,7 +114,7 @@ def test_a_group_that_is_not_as_the_writer_remembers_it_is_not_written(store: St
 
 def test_groups_with_members_are_found_page_by_page(store: Store, epoch: int) -> None:
     for name in ("a", "b", "c", "d"):
-        store.save_group(epoch, None, a_group(name))
+        store.save_group(epoch, Group(name=name), a_group(name))
     store.save_group(epoch, a_group("b"), a_group("b", members={}, holdings={}, generation=2))
     first = store.load_groups_with_members(epoch, "", 2)
     assert first == [a_group("a"), a_group("c")]
@@ -121,7 +122,7 @@ def test_groups_with_members_are_found_page_by_page(store: Store, epoch: int) ->
 
 
 def test_groups_are_listed_with_the_topics_that_they_committed_to(store: Store, epoch: int) -> None:
-    store.save_group(epoch, None, a_group("a"))
+    store.save_group(epoch, Group(name="a"), a_group("a"))
     store.commit("b", [at(ONE, 1), at(TWO, 2), at(Place(an_id(2), 0), 3)], None)
     listed = store.list_groups("", 10)
     assert [(one.group.name, one.committed) for one in listed] == [("a", ()), ("b", (an_id(1), an_id(2)))]
@@ -131,7 +132,7 @@ def test_groups_are_listed_with_the_topics_that_they_committed_to(store: Store, 
 
 
 def test_a_member_commits_to_what_it_owns(store: Store, epoch: int) -> None:
-    store.save_group(epoch, None, a_group())
+    store.save_group(epoch, NEW, a_group())
     store.commit("g", [at(ONE, 5, "half-way"), at(TWO, 7)], ("a", 1))
     store.commit("g", [at(ONE, 3)], ("a", 1))
     found = store.commits_of("g")
@@ -158,7 +159,7 @@ def test_a_commit_is_fenced_and_changes_nothing(
     """A member that was replaced, fell silent, or no longer owns a partition commits to none of them."""
     members = {"a": a_member(joined=2), "b": a_member("b", joined=3)}
     holdings = {ONE: owned("a", 3), TWO: owned("a", 2)}
-    store.save_group(epoch, None, a_group(generation=4, members=members, holdings=holdings))
+    store.save_group(epoch, NEW, a_group(generation=4, members=members, holdings=holdings))
     with pytest.raises(error) as caught:
         store.commit("g", [at(TWO, 8), at(ONE, 8)], member)
     if isinstance(caught.value, NotOwner):
@@ -181,7 +182,7 @@ def test_without_members_anybody_commits_and_makes_the_group(store: Store, epoch
 
 def test_a_reset_takes_the_members_out_in_the_same_transaction(store: Store, epoch: int) -> None:
     """Otherwise their next commit would undo it."""
-    store.save_group(epoch, None, a_group())
+    store.save_group(epoch, NEW, a_group())
     store.commit("g", [at(ONE, 5)], ("a", 1))
     store.save_group(epoch, a_group(), a_group(members={}, holdings={}, generation=2), [at(ONE, 0), at(TWO, 1)])
     assert offsets_of(store) == {ONE: 0, TWO: 1}
@@ -190,7 +191,7 @@ def test_a_reset_takes_the_members_out_in_the_same_transaction(store: Store, epo
 
 
 def test_a_group_with_members_is_deleted_by_force_only(store: Store, epoch: int) -> None:
-    store.save_group(epoch, None, a_group())
+    store.save_group(epoch, NEW, a_group())
     store.commit("g", [at(ONE, 5)], ("a", 1))
     with pytest.raises(GroupHasMembers):
         store.delete_group(epoch, "g")
@@ -202,12 +203,27 @@ def test_a_group_with_members_is_deleted_by_force_only(store: Store, epoch: int)
         store.delete_group(epoch, "g")
 
 
+def test_groups_begin_where_those_that_were_deleted_ended(store: Store, epoch: int) -> None:
+    """The generation of a name never goes back, so that nothing said in a group that is gone counts in the next."""
+    store.save_group(epoch, NEW, a_group(generation=7))
+    store.save_group(epoch, Group(name="other"), a_group("other"))
+    store.delete_group(epoch, "g", force=True)
+    store.delete_group(epoch, "other", force=True)
+    assert store.take_group(epoch, "g") == Group(name="g", generation=7)
+    assert store.load_group("g") is None
+    store.commit("g", [at(ONE, 1)], None)
+    assert store.load_group("g") == Group(name="g", generation=7)
+    store.save_group(epoch, Group(name="third", generation=7), a_group("third", generation=8))
+    with pytest.raises(GroupChanged):
+        store.save_group(epoch, Group(name="fourth"), a_group("fourth"))
+
+
 def test_there_are_only_so_many_groups(store: Store, epoch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "GROUPS_MAX", 2)
-    store.save_group(epoch, None, a_group("a"))
+    store.save_group(epoch, Group(name="a"), a_group("a"))
     store.commit("b", [at(ONE, 1)], None)
     with pytest.raises(TooManyGroups, match="no more than 2"):
-        store.save_group(epoch, None, a_group("c"))
+        store.save_group(epoch, Group(name="c"), a_group("c"))
     with pytest.raises(TooManyGroups):
         store.commit("c", [at(ONE, 1)], None)
     store.commit("b", [at(ONE, 2)], None)
@@ -216,7 +232,7 @@ def test_there_are_only_so_many_groups(store: Store, epoch: int, monkeypatch: py
 def test_a_topic_that_is_removed_takes_its_holdings_and_commits_along(store: Store, epoch: int) -> None:
     other = Place(an_id(2), 0)
     group = a_group(holdings={ONE: owned("a"), other: owned("a")})
-    store.save_group(epoch, None, group)
+    store.save_group(epoch, NEW, group)
     store.commit("g", [at(ONE, 5), at(other, 6)], ("a", 1))
     store.set_topic_state(epoch, an_id(1), TopicState.DELETING)
     assert offsets_of(store) == {other: 6}
@@ -254,7 +270,7 @@ def both(url: str, one: Callable[[Store], object], other: Callable[[Store], obje
 def test_a_commit_never_takes_effect_after_the_partition_was_taken_away(url: str, store: Store, epoch: int) -> None:
     """A commit and a take-away at the same time: the new owner begins where the last accepted commit ended."""
     group = a_group(members={"a": a_member(), "b": a_member("b")}, holdings={ONE: owned("a")})
-    store.save_group(epoch, None, group)
+    store.save_group(epoch, NEW, group)
     for number in range(_ROUNDS):
         owner, heir = ("a", "b") if number % 2 == 0 else ("b", "a")
         taken = replace(group, generation=group.generation + 1, holdings={ONE: owned(heir, since=group.generation + 1)})
@@ -295,7 +311,7 @@ def test_a_commit_without_members_and_the_first_join_are_never_both_unaware(url:
         refused, failed = both(
             url,
             lambda other, name=name: other.commit(name, [at(ONE, 1)], None),  # type: ignore[misc]
-            lambda other, name=name: other.save_group(epoch, None, a_group(name)),  # type: ignore[misc]
+            lambda other, name=name: other.save_group(epoch, Group(name=name), a_group(name)),  # type: ignore[misc]
         )
         assert failed is None
         assert refused is None or isinstance(refused, GroupHasMembers), refused
@@ -308,7 +324,7 @@ def test_many_members_commit_at_once(url: str, store: Store, epoch: int) -> None
     places = [Place(an_id(1), 0), Place(an_id(1), 1), Place(an_id(2), 0), Place(an_id(2), 1)]
     members = {f"m{at}": a_member(f"m{at}") for at in range(4)}
     holdings = {place: owned(f"m{number}") for number, place in enumerate(places)}
-    store.save_group(epoch, None, a_group(members=members, holdings=holdings))
+    store.save_group(epoch, NEW, a_group(members=members, holdings=holdings))
 
     def work(number: int) -> None:
         mine = open_store(url)
@@ -326,7 +342,7 @@ def test_the_writer_has_its_turn_in_a_steady_stream_of_commits(url: str, store: 
     places = [Place(an_id(1), number) for number in range(busy)]
     members = {f"m{number}": a_member(f"m{number}") for number in range(busy)}
     group = a_group(members=members, holdings={place: owned(f"m{place.partition}") for place in places})
-    store.save_group(epoch, None, group)
+    store.save_group(epoch, NEW, group)
     stop = threading.Event()
 
     def change(mine: Store) -> float:

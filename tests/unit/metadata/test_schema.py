@@ -92,4 +92,7 @@ def test_tables_of_a_newer_version_are_left_alone(store: Store) -> None:
 
 def test_there_is_one_row_of_state_and_never_a_second(store: Store) -> None:
     with pytest.raises(Exception, match="one_row"):
-        sql(store, "INSERT INTO state SELECT 2, cluster_id, version, writer_epoch, writer_url, writer_beat FROM state")
+        sql(
+            store,
+            "INSERT INTO state SELECT 2, cluster_id, version, writer_epoch, writer_url, writer_beat, 0 FROM state",
+        )

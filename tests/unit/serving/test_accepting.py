@@ -6,7 +6,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 import trustme
@@ -21,13 +21,21 @@ MAX = 5
 
 
 class Echo(asyncio.Protocol):
-    """Sends back what it gets."""
+    """Sends back what it gets, and hangs up on who says goodbye."""
+
+    ended: ClassVar[list["Echo"]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self._transport.write(data)
+        if data == b"bye":
+            self._transport.close()
+        else:
+            self._transport.write(data)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.ended.append(self)
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +114,24 @@ def test_who_does_not_end_a_handshake_is_cut_off(authority: trustme.CA, new_loop
                     await until(is_cut_off(sock))
             await until(lambda: acceptor.handshakes == 0)
             assert await echo(authority, port) == b"hello"
+
+    on_loop(body, new_loop)
+
+
+@both_loops
+def test_who_does_not_take_leave_is_cut_off(authority: trustme.CA, new_loop: NewLoop) -> None:
+    """A client that is gone, and one that keeps its end open, does not hold a connection that the server has ended."""
+
+    async def body() -> None:
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        async with accepting(authority, handshake_s=0.2) as (_, port):
+            with socket.create_connection((HOST, port)) as plain:
+                sock = await asyncio.to_thread(context.wrap_socket, plain, server_hostname=HOST)
+                with sock:
+                    Echo.ended.clear()  # of those that were there before
+                    sock.sendall(b"bye")
+                    await until(lambda: bool(Echo.ended))
 
     on_loop(body, new_loop)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flotilla.serving.errors import CODES, RETRYABLE, Refusal
+from flotilla.net.codes import CODES
+from flotilla.serving.errors import RETRYABLE, Refusal
 
 ROOT = Path(__file__).resolve().parents[3]
 

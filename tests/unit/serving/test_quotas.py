@@ -149,6 +149,20 @@ class Server:
         return sent[0]["status"], {name.decode(): value.decode() for name, value in sent[0]["headers"]}
 
 
+def test_what_the_gate_refuses_counts_as_a_request() -> None:
+    """A token is held to its rate whatever it asks for, also if it may not."""
+
+    async def body() -> None:
+        holder = limited(hold("produce"), requests_per_s=2)
+        server = Server(holder)
+        found = [(await server.ask(holder, "/nowhere"))[0] for _ in range(5)]
+        assert found == [404, 404, 404, 429, 429]
+        assert (await server.ask(holder, "/v1/append", body=b"x"))[0] == 429
+        assert server.quotas.refused == {BYTES: 0, REQUESTS: 3, IN_FLIGHT: 0}
+
+    asyncio.run(body())
+
+
 def test_bytes_of_bodies_are_held_to_a_rate() -> None:
     """A body that is larger than a second's worth is let in, and paid for before the next one is."""
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from flotilla.net.urls import parse_url
 from flotilla.serving.settings import (
     SettingsInvalid,
     is_loopback,
@@ -12,7 +13,6 @@ from flotilla.serving.settings import (
     make_parser,
     parse_flag,
     parse_size,
-    parse_url,
     parse_urls,
     require,
     secret,

@@ -6,7 +6,7 @@ from typing import Any
 from flotilla.access import Caller
 from flotilla.access import Scope as Permission
 from flotilla.serving.errors import Refusal
-from flotilla.serving.gate import require_of
+from flotilla.serving.gate import lacks
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.raft import NotLeader
 from flotilla_broker.server import Broker
@@ -38,10 +38,11 @@ class Lookup:
     def require(self, caller: Caller, what: Permission, topic: str, index: int) -> None:
         """Refuse a caller who lacks a scope on a topic, before anybody looks whether it is here.
 
-        Scopes are on names: an id is first resolved. Whoever has one has seen the topic, or guesses 128 bits.
+        Scopes are on names: an id is first resolved. Ids are in figures that are open to all, so whoever shows one is
+        not told the name.
         """
-        if not caller.may_all:
-            require_of(caller, what, self._name_of(topic, index))
+        if not caller.may_all and not caller.allows(what, self._name_of(topic, index)):
+            raise lacks(what, topic)
 
     def _name_of(self, topic: str, index: int) -> str:
         if not topic.startswith(BY_ID):

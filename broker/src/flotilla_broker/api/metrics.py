@@ -4,10 +4,11 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from flotilla.records import BatchHeader
+from flotilla.serving.metrics import QuotaRefusals
 from flotilla.serving.quotas import Quotas
 from flotilla_broker.partition.outcomes import Appended, Failed, Outcome
 from flotilla_broker.server import Broker
@@ -63,25 +64,11 @@ class Metrics:
 
     def watch_quotas(self, quotas: Quotas) -> None:
         """Show how many requests were refused by a token's quota."""
-        self._registry.register(_Refusals(quotas))
+        self._registry.register(QuotaRefusals(quotas))
 
     def to_bytes(self) -> bytes:
         """Write everything down, in the format that Prometheus reads."""
         return generate_latest(self._registry)
-
-
-class _Refusals(Collector):
-    def __init__(self, quotas: Quotas) -> None:
-        self._quotas = quotas
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        """Look at what was counted."""
-        found = CounterMetricFamily(
-            "flotilla_quota_refusals", "Requests that a token's quota refused", labels=["quota"]
-        )
-        for quota, count in self._quotas.refused.items():
-            found.add_metric([quota], count)
-        yield found
 
 
 class _Gauges(Collector):
@@ -110,14 +97,15 @@ class _Gauges(Collector):
         yield _gauge("flotilla_peers_connected", "Brokers that there is a connection to", len(broker.peers.connected))
 
     def _lags(self) -> GaugeMetricFamily:
+        """Tell of topics by their ids: figures are open to all, and names are not."""
         lags = GaugeMetricFamily(
-            "flotilla_follower_lag_entries", "Entries that a follower lacks", labels=["topic", "partition", "broker"]
+            "flotilla_follower_lag_entries", "Entries that a follower lacks", labels=["topic_id", "partition", "broker"]
         )
         for partition in self._broker.engine.partitions.values():
             leadership = partition.raft.leadership
             for peer, progress in leadership.progress.items() if leadership is not None else ():
                 lag = partition.log.last_index - progress.match_index
-                lags.add_metric([partition.meta.topic, str(partition.meta.partition), peer], lag)
+                lags.add_metric([partition.meta.topic_id.hex(), str(partition.meta.partition), peer], lag)
         return lags
 
 

@@ -7,11 +7,12 @@ Whatever is not understood is refused as a whole: a field that is passed over co
 """
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from flotilla.access.grants import Grant
 from flotilla.access.tokens import GRANTS_MAX, Token
@@ -46,30 +47,35 @@ class AccessTable:
     @cached_property
     def version(self) -> str:
         """A digest of the content."""
-        data = json.dumps(self.to_builtins(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(data.encode()).hexdigest()[:_VERSION_LENGTH]
+        return hashlib.sha256(self.to_json()).hexdigest()[:_VERSION_LENGTH]
+
+    def to_json(self) -> bytes:
+        """Write it down, always the same way."""
+        return msgspec.json.encode(self.to_builtins(), order="sorted")
 
     def to_builtins(self) -> dict[str, Any]:
         """Write it down as JSON has it."""
-        return {"format": _FORMAT, "tokens": [_write(token) for token in self.tokens]}
+        return {"format": _FORMAT, "tokens": [dict(token.builtins) for token in self.tokens]}
 
     @classmethod
-    def from_builtins(cls, data: object) -> "AccessTable":
-        """Read what came from a file or from the network, and may be anything; raises ValueError."""
+    def from_builtins(cls, data: object, before: "AccessTable | None" = None) -> "AccessTable":
+        """Read what came from a file or from the network, and may be anything; raises ValueError.
+
+        Tokens that are in `before` as they are now are taken from there: they were checked once, and are many.
+        """
         found = _mapping(data, {"format", "tokens"}, "an access table")
         if found["format"] != _FORMAT or isinstance(found["format"], bool):
             raise TableInvalid(f"the access table has another format than {_FORMAT}, the one that this server reads")
         tokens = _list(found["tokens"], TOKENS_MAX, "tokens")
-        return cls(tuple(_read(token) for token in tokens))
+        known = {} if before is None else {token.id: token for token in before.tokens}
+        return cls(tuple(_read(token, known) for token in tokens))
 
 
-def _write(token: Token) -> dict[str, Any]:
-    plain = {name: getattr(token, name) for name in (*_TEXTS, *_NUMBERS, *_OPTIONAL_NUMBERS)}
-    return {**plain, "grants": [str(grant) for grant in token.grants]}
-
-
-def _read(data: object) -> Token:
+def _read(data: object, known: Mapping[str, Token]) -> Token:
     found = _mapping(data, _FIELDS, "a token in the access table")
+    same = known.get(found["id"]) if isinstance(found["id"], str) else None
+    if same is not None and same.builtins == found:
+        return same
     for name in _TEXTS:
         _check(isinstance(found[name], str), name)
     for name in (*_NUMBERS, *_OPTIONAL_NUMBERS):

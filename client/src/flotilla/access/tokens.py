@@ -11,8 +11,10 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
 
 from flotilla.access.grants import Grant
 
@@ -66,6 +68,12 @@ class Token:
             _require(value is None or 1 <= value <= _NUMBER_MAX, name, f"from 1 to {_NUMBER_MAX}")
         _require(0 <= self.created_ms <= _NUMBER_MAX, "created_ms", f"from 0 to {_NUMBER_MAX}")
         _require(self.expires_ms is None or 0 <= self.expires_ms <= _NUMBER_MAX, "expires_ms", "a time")
+
+    @cached_property
+    def builtins(self) -> Mapping[str, Any]:
+        """What JSON has of it: written once, because a table is passed on whenever one of its tokens changes."""
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {**plain, "grants": [str(grant) for grant in self.grants]}
 
     def is_expired(self, now_ms: int) -> bool:
         """Tell whether its time is over."""

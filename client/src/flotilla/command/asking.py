@@ -6,26 +6,29 @@ first token of all is made. Neither is ever an argument, because everybody on th
 
 import argparse
 import asyncio
-import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Self, TypeVar
 from urllib.parse import urlsplit
 
-import msgspec
-
 from flotilla.access import system_text
+from flotilla.client.admin import AsyncBrokers, AsyncGroups, AsyncTokens, AsyncTopics
+from flotilla.client.cluster import Cluster, Managers
+from flotilla.client.config import DEFAULT_URL, ClientConfig
+from flotilla.client.errors import ConfigInvalid, OutcomeUnknown, Refused, ServerUnreachable
 from flotilla.command.errors import InputInvalid, ServerRefused, ServerSilent
-from flotilla.net import Disconnected, Pool, Response
+from flotilla.net import Disconnected, Pool
+from flotilla.net.urls import parse_url
 
-DEFAULT_URL = "http://127.0.0.1:8080"
+T = TypeVar("T")
+
 WHO = """\
 Who asks is told by a token, in FLOTILLA_TOKEN or --token-file, or by the secret that all servers share, in
 FLOTILLA_SECRET or --secret-file. Files win over variables, and a token over a secret.
 """
 _ANSWER_S = 70.0
-_OK, _UNAUTHORIZED = 200, 401
+_WHERE = "Where one is can be said with --url or FLOTILLA_URL"
 _SAY_WHO = (
     "the servers ask for a token: set FLOTILLA_TOKEN or --token-file; for the first token of all, "
     "FLOTILLA_SECRET or --secret-file"
@@ -48,6 +51,22 @@ class Server:
         return self.token is not None and parts.scheme == "http" and not is_near
 
 
+@dataclass(frozen=True)
+class Admin:
+    """What a command can ask for."""
+
+    topics: AsyncTopics
+    brokers: AsyncBrokers
+    groups: AsyncGroups
+    tokens: AsyncTokens
+
+    @classmethod
+    def of(cls, managers: Managers) -> Self:
+        """Ask these managers."""
+        topics = AsyncTopics(managers, Cluster(managers))
+        return cls(topics, AsyncBrokers(managers), AsyncGroups(managers), AsyncTokens(managers))
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what every command has that asks a manager."""
     add = parser.add_argument_group("servers").add_argument
@@ -64,61 +83,42 @@ def from_arguments(found: argparse.Namespace, environment: Mapping[str, str]) ->
     return Server(_check_url(url), _find_token(found, environment), ca)
 
 
-def ask(server: Server, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 - any JSON
-    """Ask, and return the answer; raises CommandError."""
-    response = asyncio.run(_ask(server, method, target, b"" if body is None else msgspec.json.encode(body)))
+def run(server: Server, work: Callable[[Admin], Awaitable[T]]) -> T:
+    """Do something with a manager, and return what comes of it; raises CommandError."""
     try:
-        answer = response.json()
-    except ValueError:
-        raise ServerRefused(f"what answers at {server.url} is no manager: status {response.status}") from None
-    if response.status == _OK:
-        return answer
-    raise ServerRefused(_explain(server, response, answer))
+        return asyncio.run(_run(server, work))
+    except ConfigInvalid as error:
+        raise InputInvalid(str(error)) from error
+    except ServerUnreachable as error:
+        hint = isinstance(error.__cause__, Disconnected) and not isinstance(error, OutcomeUnknown)
+        raise ServerSilent(f"{error}. {_WHERE}" if hint else str(error)) from error
+    except Refused as error:
+        raise ServerRefused(_explain(server, error)) from error
 
 
-async def _ask(server: Server, method: str, target: str, body: bytes) -> Response:
-    headers = [("content-type", "application/json")] if body else []
-    if server.token is not None:
-        headers.append(("authorization", f"Bearer {server.token}"))
-    pool = Pool(tls=_trust(server))
+async def _run(server: Server, work: Callable[[Admin], Awaitable[T]]) -> T:
+    config = ClientConfig(urls=(server.url,), token=server.token, ca=server.ca, request_s=_ANSWER_S)
+    pool = Pool(tls=config.make_tls())
     try:
-        return await pool.request(server.url, method, target, body, headers, timeout_s=_ANSWER_S)
-    except Disconnected as error:
-        if error.sent and method != "GET":
-            text = f"{server.url} did not answer: {error}. What was asked for may have been done or not"
-            raise ServerSilent(text) from error
-        text = f"no manager answers: {error}. Where one is can be said with --url or FLOTILLA_URL"
-        raise ServerSilent(text) from error
+        # People do not wait for what does not work; servers have waited for each other already when they say no.
+        managers = Managers(config, pool, asyncio.get_running_loop().time, again_s=0.0)
+        return await work(Admin.of(managers))
     finally:
         pool.close()
 
 
-def _trust(server: Server) -> ssl.SSLContext | None:
-    if server.ca is None:
-        return None
-    try:
-        return ssl.create_default_context(cafile=server.ca)
-    except (OSError, ssl.SSLError) as error:
-        raise InputInvalid(f"the certificates in {server.ca} cannot be read: {error}") from error
-
-
-def _explain(server: Server, response: Response, answer: object) -> str:
-    if response.status == _UNAUTHORIZED:
+def _explain(server: Server, error: Refused) -> str:
+    if error.code == "unauthorized":
         known = "the token is not valid there: it is another cluster's, was revoked, or has expired"
         return _SAY_WHO if server.token is None else f"{known} ({server.url})"
-    message = answer.get("message") if isinstance(answer, dict) else None
-    return str(message or f"{server.url} answers with status {response.status}")
+    return str(error)
 
 
 def _check_url(text: str) -> str:
     try:
-        parts = urlsplit(text)
-        right = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        right = False
-    if not right or parts.path not in {"", "/"} or parts.query or parts.fragment or parts.username is not None:
-        raise InputInvalid(f"the URL {text!r} is not a base URL; write it as in https://host:8080")
-    return text.rstrip("/")
+        return parse_url(text)
+    except ValueError as error:
+        raise InputInvalid(f"the URL {error}") from error
 
 
 def _find_token(found: argparse.Namespace, environment: Mapping[str, str]) -> str | None:

@@ -18,7 +18,10 @@ _PAUSE_S = 0.1  # when there are no file descriptors
 
 
 class Acceptor:
-    """Accepts on one socket, which listens already. At most `handshakes_max` at a time: more are closed at once."""
+    """Accepts on one socket, which listens already. At most `handshakes_max` at a time: more are closed at once.
+
+    A handshake takes `handshake_s` at most, and so does the leave-taking at the end of a connection.
+    """
 
     def __init__(
         self,
@@ -89,7 +92,11 @@ class Acceptor:
     async def _shake_hands(self, sock: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                self._make_protocol, sock, ssl=self._tls, ssl_handshake_timeout=self._handshake_s
+                self._make_protocol,
+                sock,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._handshake_s,
+                ssl_shutdown_timeout=self._handshake_s,  # a client that is gone does not take its leave
             )
         except OSError as error:  # an SSLError and a TimeoutError are some
             logger.debug("a handshake failed: %s", error)

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
+from flotilla.access import Caller
 from flotilla.serving import request_ids
 from flotilla.serving.asgi import (
     Endpoint,
@@ -91,7 +92,7 @@ class Front:
             logger.debug("%s %s took %.1f ms", scope["method"], scope["path"][:200], took_ms)
 
     async def _answer(self, endpoint: Endpoint | None, scope: Scope, receive: Receive, send: Send) -> None:
-        self.gate.enter(scope)
+        self._enter(scope)
         path = scope["path"]
         if self.count_connections() > self._connections_max and path not in self._always:
             raise Refusal("too_many_connections", f"{self._connections_max} connections is the limit; try again later")
@@ -101,6 +102,17 @@ class Front:
                 await self._pass(endpoint, scope, meter.receiving(receive), meter.sending(send))
         else:
             await self._pass(endpoint, scope, receive, send)
+
+    def _enter(self, scope: Scope) -> None:
+        """Pass the gate. What it refuses to somebody whom it knows counts as a request all the same."""
+        try:
+            self.gate.enter(scope)
+        except Refusal:
+            caller: Caller | None = scope.get("caller")
+            if caller is None or caller.token is None or not caller.is_metered:
+                raise
+            with self._quotas.enter(caller.token, scope):
+                raise
 
     async def _pass(self, endpoint: Endpoint | None, scope: Scope, receive: Receive, send: Send) -> None:
         if endpoint is not None:

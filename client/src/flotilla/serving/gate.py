@@ -183,5 +183,10 @@ def require_of(caller: Caller, what: Permission | None, topic: str) -> None:
         if not caller.sees(topic):
             raise Refusal("forbidden", f"a scope on topic {topic[:_SHOWN_MAX]!r} is missing", topic=topic[:_SHOWN_MAX])
     elif not caller.allows(what, topic):
-        text = f"the scope {what} on topic {topic[:_SHOWN_MAX]!r} is missing"
-        raise Refusal("forbidden", text, scope=str(what), topic=topic[:_SHOWN_MAX])
+        raise lacks(what, topic)
+
+
+def lacks(what: Permission, topic: str) -> Refusal:
+    """Say that a scope is missing on a topic, as the caller has named it."""
+    shown = topic[:_SHOWN_MAX]
+    return Refusal("forbidden", f"the scope {what} on topic {shown!r} is missing", scope=str(what), topic=shown)

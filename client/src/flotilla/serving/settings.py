@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from flotilla.net.urls import parse_url
+
 PREFIX = "FLOTILLA_"
 PORT_MAX = 65535
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -58,18 +60,6 @@ def parse_flag(text: str) -> bool:
     if text.lower() not in known:
         raise ValueError(f"{text!r} is neither true nor false")
     return known[text.lower()]
-
-
-def parse_url(text: str) -> str:
-    """Read the base URL of a server, as in http://host:8080 or https://host."""
-    try:
-        parts = urlsplit(text)
-        right = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        right = False
-    if not right or parts.path not in {"", "/"} or parts.query or parts.fragment or parts.username is not None:
-        raise ValueError(f"{text!r} is not a base URL; write it as in http://host:8080")
-    return text.rstrip("/")
 
 
 def parse_urls(text: str) -> tuple[str, ...]:

@@ -90,13 +90,14 @@ def make_control(manager: Manager) -> APIRouter:
         return {"status": "ok"}
 
     @router.post("/heartbeat")
-    async def heartbeat(request: Request) -> dict[str, Any]:
+    async def heartbeat(request: Request) -> Response:
         """Hear of a broker."""
         try:
             beat = _decoder.decode(await request.body())
         except msgspec.DecodeError as error:
             raise Refusal("bad_request", f"this is not a broker's heartbeat: {error}") from error
-        return await manager.writer.heartbeat(beat)
+        answer = await manager.writer.heartbeat(beat)
+        return Response(msgspec.json.encode(answer), media_type="application/json")  # tokens are many, and written
 
     return router
 

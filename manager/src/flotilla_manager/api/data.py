@@ -35,7 +35,7 @@ from flotilla.serving.asgi import (
     respond,
 )
 from flotilla.serving.errors import Refusal
-from flotilla.serving.gate import caller_of, recheck, require_of
+from flotilla.serving.gate import caller_of, lacks, recheck, require_of
 from flotilla.serving.limits import InFlight
 from flotilla_manager.api.endpoint import away
 from flotilla_manager.api.jsonbatches import read_batch, write_records
@@ -198,8 +198,7 @@ async def find_partition(manager: Manager, caller: Caller, what: Permission, nam
     check_named(caller, what, name)
     topic = await _find_partition(manager, name, index)
     if name.startswith(_ID) and not caller.allows(what, topic.name):
-        text = f"the scope {what} on topic {name[:_SHOWN_MAX]!r} is missing"
-        raise Refusal("forbidden", text, scope=str(what), topic=name[:_SHOWN_MAX])
+        raise lacks(what, name)
     return topic
 
 

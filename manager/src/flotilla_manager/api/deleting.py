@@ -1,7 +1,8 @@
 """Delete records of a topic: everything below an offset, in each of the partitions that are named.
 
-Any manager takes it, and asks the leaders. Bad input changes nothing: all partitions and offsets are looked at before
-anything is deleted. To say it again changes nothing either, so whoever gets no answer says it again.
+Any manager takes it, and asks the leaders. Bad input changes nothing, nor does it if a partition cannot be reached: all
+of them are looked at before anything is deleted. If one refuses afterwards, the refusal names those that are done. To
+say it again changes nothing either, so whoever gets no answer says it again.
 
 The answer waits a moment longer than the leaders need. Managers keep records that they have just fetched, for consumers
 that take one message after the other; when it is answered, no manager hands out a deleted one.
@@ -58,9 +59,11 @@ def add_deleting(router: APIRouter, manager: Manager, find: Callable[[Manager, s
         await check_cuts(manager, topic, body.partitions)
         found = await _at_all(body.partitions, lambda cut: _delete(manager, topic, cut))
         await asyncio.sleep(FRESH_S)
+        done = {index: one for index, one in found.items() if isinstance(one, Offsets)}
+        _raise_any(found, done=list(done))
         partitions = [
-            {"partition": cut.partition, "first_offset": offsets.first, "next_offset": offsets.next}
-            for cut, offsets in zip(body.partitions, found, strict=True)
+            {"partition": index, "first_offset": offsets.first, "next_offset": offsets.next}
+            for index, offsets in done.items()
         ]
         return {"topic": topic.name, "partitions": partitions}
 
@@ -74,10 +77,11 @@ async def check_cuts(manager: Manager, topic: Topic, cuts: list[Cut]) -> None:
             raise Refusal("unknown_partition", text)
         if indexes.count(index) > 1:
             raise Refusal("bad_request", f"partition {index} is there twice; say once what goes of it")
-    numbered = [cut for cut in cuts if cut.offset != "latest"]
-    found = await _at_all(numbered, lambda cut: _look(manager, topic, cut))
-    for cut, offsets in zip(numbered, found, strict=True):
-        if isinstance(cut.offset, int) and cut.offset > offsets.next:
+    found = await _at_all(cuts, lambda cut: _look(manager, topic, cut))
+    _raise_any(found)
+    for cut in cuts:
+        offsets = found[cut.partition]
+        if isinstance(cut.offset, int) and isinstance(offsets, Offsets) and cut.offset > offsets.next:
             raise Refusal(
                 "offset_out_of_range",
                 f"offset {cut.offset} of partition {cut.partition} is yet to come: the next record gets {offsets.next}",
@@ -87,8 +91,8 @@ async def check_cuts(manager: Manager, topic: Topic, cuts: list[Cut]) -> None:
             )
 
 
-async def _at_all(cuts: list[Cut], act: Callable[[Cut], Awaitable[Offsets]]) -> list[Offsets]:
-    """Act on all partitions, some at a time. If one refuses, the others are done all the same."""
+async def _at_all(cuts: list[Cut], act: Callable[[Cut], Awaitable[Offsets]]) -> dict[int, Offsets | Refusal]:
+    """Act on all partitions, some at a time. If one refuses, the others go on all the same."""
     some = asyncio.Semaphore(_TOGETHER_MAX)
 
     async def one(cut: Cut) -> Offsets | Refusal:
@@ -99,11 +103,16 @@ async def _at_all(cuts: list[Cut], act: Callable[[Cut], Awaitable[Offsets]]) -> 
                 refusal.details = {**refusal.details, "partition": cut.partition}
                 return refusal
 
-    results = await asyncio.gather(*map(one, cuts))
-    for result in results:
-        if isinstance(result, Refusal):
-            raise result
-    return [result for result in results if isinstance(result, Offsets)]
+    return dict(zip((cut.partition for cut in cuts), await asyncio.gather(*map(one, cuts)), strict=True))
+
+
+def _raise_any(found: dict[int, Offsets | Refusal], **details: Any) -> None:  # noqa: ANN401 - any JSON
+    """Raise one refusal for all; rather one that leaves something in doubt."""
+    refusals = [one for one in found.values() if isinstance(one, Refusal)]
+    if refusals:
+        refusal = max(refusals, key=lambda one: one.code == "unknown_outcome")
+        refusal.details |= details
+        raise refusal
 
 
 async def _look(manager: Manager, topic: Topic, cut: Cut) -> Offsets:

@@ -1,6 +1,7 @@
 """Passes calls that only the writer answers on to it, and its answers back."""
 
 import asyncio
+import contextlib
 from urllib.parse import quote
 
 from flotilla.net import Disconnected, Response
@@ -8,6 +9,7 @@ from flotilla.serving import request_ids
 from flotilla.serving.asgi import JSON, Headers, Scope, header
 from flotilla.serving.errors import Refusal
 from flotilla_manager.manager import Manager
+from flotilla_manager.metadata.errors import MetadataError
 
 FORWARDED = b"flotilla-forwarded"
 NO_WRITER = b"flotilla-no-writer"  # nothing was done: that one is not the writer yet, or any more
@@ -18,6 +20,8 @@ _NO_WRITER_BODY = b'{"status":"failure","message":"There is no writer at the mom
 _PATIENCE_S = 5.0  # a writer that is being started again is back within this
 _ANSWER_S = 60.0
 _PAUSE_S = 0.1
+_CATCH_UP_S = 1.0  # the answer is not held up for longer
+_GROUPS = "/v1/groups/"
 
 
 class Forward:
@@ -37,9 +41,17 @@ class Forward:
                 _NO_WRITER_BODY,
             )  # who passed it on tries again
         response = await self._ask(scope, body)
-        self._manager.view.refresh_soon()
+        await self._catch_up(scope["path"])
         headers = [(name, response.headers[name]) for name in _RETURNED if name in response.headers] or [JSON]
         return response.status, headers, response.body
+
+    async def _catch_up(self, path: str) -> None:
+        """Know here what the writer has done: whoever asked for it through this manager goes on with it here."""
+        if path.startswith(_GROUPS):
+            return  # often, and nothing of it is in the view
+        with contextlib.suppress(MetadataError, TimeoutError):  # what was asked for is done all the same
+            async with asyncio.timeout(_CATCH_UP_S):
+                await self._manager.view.refresh()
 
     async def _ask(self, scope: Scope, body: bytes) -> Response:
         """Ask until the writer has taken the request. What was sent is not sent again."""

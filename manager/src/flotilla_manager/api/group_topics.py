@@ -43,17 +43,23 @@ class GroupTopics:
             await self._manager.view.refresh()
 
     def see(self, request: Request, topic_ids: Iterable[str] = (), group: Group | None = None) -> None:
-        """Let somebody see a group that has to do with these topics. Raises Refusal."""
-        if caller_of(request.scope).allows_all(Scope.ADMIN):
-            return
-        for name in self.names_of(Listed(group or Group(name=""), tuple(topic_ids))):
-            require(request.scope, Scope.CONSUME, name)
+        """Let somebody see a group that has to do with these topics. Raises Refusal.
+
+        Which topics they lack is not said: they have not named them, and may not even know that there are such.
+        """
+        if not self.may_see(request, self.names_of(Listed(group or Group(name=""), tuple(topic_ids)))):
+            text = "the scope consume on a topic of this group is missing"
+            raise Refusal("forbidden", text, scope=str(Scope.CONSUME))
 
     @staticmethod
-    def may_see(request: Request, names: Iterable[str]) -> bool:
+    def may_see_all(request: Request) -> bool:
+        """Tell whether somebody may see every group."""
+        return caller_of(request.scope).allows_all(Scope.ADMIN)
+
+    def may_see(self, request: Request, names: Iterable[str]) -> bool:
         """Tell whether somebody may see a group that has to do with these topics."""
         caller = caller_of(request.scope)
-        return caller.allows_all(Scope.ADMIN) or all(caller.allows(Scope.CONSUME, name) for name in names)
+        return self.may_see_all(request) or all(caller.allows(Scope.CONSUME, name) for name in names)
 
     async def require(self, request: Request, names: Iterable[str]) -> dict[str, Topic]:
         """Find topics that have to be there. Raises Refusal, MetadataError."""
@@ -94,8 +100,7 @@ class GroupTopics:
 
     def concerned(self, group: Group, committed: Iterable[Place]) -> list[Place]:
         """List the partitions that a group has to do with: of its members' topics, and those with a commit."""
-        names = {name for member in group.members.values() for name in member.topics}
-        read = (topic for name in names if (topic := self._manager.view.topic(name)) is not None)
+        read = (topic for name in group.topics if (topic := self._manager.view.topic(name)) is not None)
         subscribed = {Place(topic.id, at) for topic in read for at in range(len(topic.partitions))}
         everything = {*subscribed, *committed, *group.holdings}
         there = self.by_id(everything)
@@ -106,10 +111,10 @@ class GroupTopics:
 
     def names_of(self, listed: Listed) -> list[str]:
         """Name the topics that a group has to do with."""
-        ids = {*listed.committed, *(place.topic_id for place in listed.group.holdings)}
-        found = (self._manager.view.topic_by_id(id_) for id_ in ids)
-        names = {topic.name for topic in found if topic is not None}
-        return sorted(names.union(*(member.topics for member in listed.group.members.values())))
+        group = listed.group
+        # Who acts in a group is checked against this each time, so it must not look at every partition of it.
+        found = (self._manager.view.topic_by_id(id_) for id_ in {*listed.committed, *group.dealt, *group.unwanted})
+        return sorted({topic.name for topic in found if topic is not None} | group.topics)
 
     def named(self, place: Place) -> dict[str, Any] | None:
         """Name a partition; None if its topic is gone."""

@@ -25,7 +25,7 @@ from flotilla_manager.api.group_shapes import (
 )
 from flotilla_manager.api.group_topics import GroupTopics
 from flotilla_manager.groups.membership import GroupError, OtherStrategy, StaleGeneration, UnknownMember
-from flotilla_manager.groups.offsets import Bounds, Commit, ResetKind, lag, reset_offset
+from flotilla_manager.groups.offsets import Bounds, Commit, Listed, ResetKind, lag, reset_offset
 from flotilla_manager.groups.state import Group, Place
 from flotilla_manager.groups.telling import state_of
 from flotilla_manager.limits import TOPIC_NAME_RULE
@@ -146,16 +146,13 @@ def _add_offsets(router: APIRouter, manager: Manager, topics: GroupTopics) -> No
 
 
 def _add_care(router: APIRouter, manager: Manager, topics: GroupTopics) -> None:
-    store = manager.store
-
     @router.get("")
     async def list_groups(request: Request, after: After = "", limit: Limit = 100) -> dict[str, Any]:
         """Groups in the order of their names; `next` is the `after` of the next page, if there is one.
 
         Only those are told all of whose topics the caller may consume.
         """
-        listed = await manager.database.call(store.list_groups, after, limit)
-        await topics.know(id_ for one in listed for id_ in one.committed)
+        listed, further = await _list(manager, topics, request, after, limit)
         return {
             "groups": [
                 {
@@ -167,9 +164,8 @@ def _add_care(router: APIRouter, manager: Manager, topics: GroupTopics) -> None:
                     "topics": topics.names_of(one),
                 }
                 for one in listed
-                if topics.may_see(request, topics.names_of(one))
             ],
-            "next": listed[-1].group.name if len(listed) == limit else None,
+            "next": further,
         }
 
     @router.get("/{name}")
@@ -190,9 +186,7 @@ def _add_care(router: APIRouter, manager: Manager, topics: GroupTopics) -> None:
                     "topics": list(member.topics),
                     "timeout_ms": member.timeout_ms,
                     "generation": member.synced,
-                    "assigned": topics.all_named(
-                        place for place, one in sorted(group.holdings.items()) if one.owner == member.id
-                    ),
+                    "assigned": topics.all_named(sorted(group.owned_by(member.id))),
                 }
                 for _, member in sorted(group.members.items())
             ],
@@ -232,6 +226,23 @@ def _add_care(router: APIRouter, manager: Manager, topics: GroupTopics) -> None:
         with _refusing(topics):
             await manager.groups.delete(name, force=force)
         return {"status": "ok"}
+
+
+async def _list(
+    manager: Manager, topics: GroupTopics, request: Request, after: str, limit: int
+) -> tuple[list[Listed], str | None]:
+    """List groups that somebody may see, and tell where to go on. Others leave no trace, also not as `next`."""
+    page = limit if topics.may_see_all(request) else _LIMIT_MAX
+    seen: list[Listed] = []
+    while True:
+        listed = await manager.database.call(manager.store.list_groups, after, page)
+        await topics.know(id_ for one in listed for id_ in one.committed)
+        seen += [one for one in listed if topics.may_see(request, topics.names_of(one))]
+        is_last = len(listed) < page
+        if is_last or len(seen) >= limit:
+            is_more = len(seen) > limit or not is_last
+            return seen[:limit], seen[limit - 1].group.name if is_more else None
+        after = listed[-1].group.name
 
 
 async def _see_members(manager: Manager, topics: GroupTopics, request: Request, name: str) -> None:

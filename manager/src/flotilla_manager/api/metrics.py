@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from flotilla.serving.metrics import QuotaRefusals
 from flotilla.serving.quotas import Quotas
 from flotilla_manager.manager import Manager
 from flotilla_manager.model import TopicState
@@ -38,25 +39,11 @@ class Metrics:
 
     def watch_quotas(self, quotas: Quotas) -> None:
         """Show how many requests were refused by a token's quota."""
-        self._registry.register(_Refusals(quotas))
+        self._registry.register(QuotaRefusals(quotas))
 
     def to_bytes(self) -> bytes:
         """Write everything down, in the format that Prometheus reads."""
         return generate_latest(self._registry)
-
-
-class _Refusals(Collector):
-    def __init__(self, quotas: Quotas) -> None:
-        self._quotas = quotas
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        """Look at what was counted."""
-        found = CounterMetricFamily(
-            "flotilla_quota_refusals", "Requests that a token's quota refused", labels=["quota"]
-        )
-        for quota, count in self._quotas.refused.items():
-            found.add_metric([quota], count)
-        yield found
 
 
 class _Gauges(Collector):

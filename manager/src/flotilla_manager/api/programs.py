@@ -26,17 +26,16 @@ from flotilla_manager.limits import (
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.model import Topic
-from flotilla_manager.writer.topics import TopicSpec
 
 TOPICS = "/v1/topics"
 _NUMBER_MAX = (1 << 63) - 1
 _WEEK_MS = 7 * 24 * 3600 * 1000
 _NAMES_MAX = 1000
 AnyName = Annotated[str, Path(max_length=1000)]
-Partitions = Annotated[int, Field(ge=1, le=PARTITIONS_MAX)]
-Retention = Annotated[int, Field(ge=0, le=_NUMBER_MAX)]
+Partitions = Annotated[int, Field(ge=1, le=PARTITIONS_MAX, strict=True)]
+Retention = Annotated[int, Field(ge=0, le=_NUMBER_MAX, strict=True)]  # `true` would be one: of what, nobody meant
 BatchBytes = Annotated[
-    int, Field(ge=TOPIC_BATCH_BYTES_MIN, le=BATCH_BYTES_MAX, description="A larger batch is refused")
+    int, Field(ge=TOPIC_BATCH_BYTES_MIN, le=BATCH_BYTES_MAX, strict=True, description="A larger batch is refused")
 ]
 Compressions = Annotated[Literal["none", "zstd"], Field(description="What producers should use: a hint")]
 
@@ -96,7 +95,13 @@ def _add_metadata(router: APIRouter, manager: Manager) -> None:
             "topics": [describe(manager, one) for one in wanted if caller.sees(one.name)],
             "missing": missing,
             "brokers": [
-                {"id": one.id, "url": one.url, "rack": one.rack, "active": one.active}
+                {
+                    "id": one.id,
+                    "url": one.url,
+                    "rack": one.rack,
+                    "active": one.active,
+                    "cordoned": one.cordoned,
+                }
                 for one in snapshot.brokers
                 if not one.removed
             ],
@@ -152,19 +157,10 @@ def _add_topics(router: APIRouter, manager: Manager) -> None:
     @router.patch("/topics/{name}")
     async def change_topic(name: AnyName, body: TopicChanges) -> dict[str, Any]:
         """Change a topic's settings, or add partitions."""
-        await manager.view.refresh()
-        topic = await _require(manager, name)
         given = body.model_dump(exclude_unset=True)
-        spec = TopicSpec(
-            name=topic.name,
-            partitions=given.get("partitions") or len(topic.partitions),
-            replication=topic.replication,
-            retention_ms=given.get("retention_ms", topic.retention_ms),
-            retention_bytes=given.get("retention_bytes", topic.retention_bytes),
-            batch_bytes_max=given.get("batch_bytes_max", topic.batch_bytes_max),
-            compression=given.get("compression", topic.compression),
-        )
-        return describe(manager, await manager.writer.put_topic(spec))
+        if given.get("partitions", 0) is None:
+            del given["partitions"]  # a topic cannot be without
+        return describe(manager, await manager.writer.change_topic(name, **given))
 
     @router.delete("/topics/{name}")
     async def delete_topic(name: AnyName) -> dict[str, str]:

@@ -2,14 +2,14 @@
 
 Each event's id says where every partition is, so that a client that was cut off goes on exactly there: browsers send it
 back as `Last-Event-ID` by themselves. Records of one partition are in order; partitions are interleaved. A client that
-reads slowly slows down its own stream and nothing else.
+reads slowly slows down its own stream and nothing else; what waited for it and was deleted meanwhile is left out.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ from flotilla_manager.api.data import find_partition, leave
 from flotilla_manager.api.jsonbatches import write_records
 from flotilla_manager.manager import Manager
 from flotilla_manager.model import Topic
+from flotilla_manager.records import FRESH_S
 from flotilla_manager.routing.gateway import offsets_in
 
 logger = logging.getLogger(__name__)
@@ -101,13 +102,23 @@ class TailEndpoint:
         await send({"type": "http.response.body", "body": b""})
 
 
+class Piece(NamedTuple):
+    """Some records of a partition, and the offset behind them."""
+
+    partition: int
+    records: list[dict[str, Any]]
+    next_offset: int
+    fetched_at: float
+
+
 class Stream:
     """The records of some partitions, as they come."""
 
     def __init__(self, manager: Manager, topic: Topic, positions: Mapping[int, int]) -> None:
         self._manager = manager
         self._topic = topic
-        self._queue: asyncio.Queue[tuple[int, list[dict[str, Any]], int]] = asyncio.Queue(_QUEUE_MAX)
+        self._queue: asyncio.Queue[Piece] = asyncio.Queue(_QUEUE_MAX)
+        self._now = asyncio.get_running_loop().time
         self._ended = asyncio.Event()
         self._last = b""
         self.positions = dict(positions)
@@ -158,7 +169,7 @@ class Stream:
                     self._fail(refusal)
                 continue
             if records:
-                await self._queue.put((index, records, offset))
+                await self._queue.put(Piece(index, records, offset, self._now()))
 
     def __aiter__(self) -> "Stream":
         return self
@@ -171,7 +182,7 @@ class Stream:
             await asyncio.wait((getting, ending), timeout=_KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
             if self._ended.is_set():
                 return self._final()
-            return self._write(*getting.result()) if getting.done() else _STILL_HERE
+            return await self._show(getting.result()) if getting.done() else _STILL_HERE
         finally:
             for task in (getting, ending):
                 task.cancel()
@@ -184,13 +195,26 @@ class Stream:
             raise StopAsyncIteration
         return last
 
-    def _write(self, index: int, records: list[dict[str, Any]], next_offset: int) -> bytes:
-        events = []
-        for record in records:
-            self.positions[index] = record["offset"] + 1
-            data = msgspec.json.encode({"partition": index, **record})
-            events.append(b"id: " + write_id(self.positions) + b"\ndata: " + data + b"\n\n")
-        self.positions[index] = next_offset
+    async def _show(self, piece: Piece) -> bytes:
+        """Write a piece, without what was deleted while it waited. If nobody knows, the client comes back for it."""
+        first = 0
+        if self._now() - piece.fetched_at >= FRESH_S:
+            try:
+                seconds = self._manager.settings.request_s_max
+                first = (await self._manager.gateway.offsets(self._topic, piece.partition, seconds=seconds)).first
+            except Refusal as refusal:
+                self._fail(refusal)
+                return self._final()
+        return self._write(piece, first)
+
+    def _write(self, piece: Piece, first: int) -> bytes:
+        events = [_STILL_HERE] if piece.records[-1]["offset"] < first else []
+        for record in piece.records:
+            if record["offset"] >= first:
+                self.positions[piece.partition] = record["offset"] + 1
+                data = msgspec.json.encode({"partition": piece.partition, **record})
+                events.append(b"id: " + write_id(self.positions) + b"\ndata: " + data + b"\n\n")
+        self.positions[piece.partition] = piece.next_offset
         return b"".join(events)
 
 

@@ -87,10 +87,9 @@ def sync(group: Group, member_id: str, generation: int, owned: Collection[Place]
     kept = frozenset(owned)
     let_go = {
         place: replace(holding, owner=None)
-        for place in group.concerns.get(member_id, ())
-        if (holding := group.holdings[place]).owner == member_id
-        and place not in kept
-        and holding.since < generation  # else it was sent before the member knew that it has this one
+        for place in group.owned_by(member_id)
+        if place not in kept
+        and (holding := group.holdings[place]).since < generation  # else it was sent before it knew that it has this
     }
     if let_go:
         group = _with(group, let_go)

@@ -77,6 +77,10 @@ class Group:
                 found[holding.target].append(place)
         return found
 
+    def owned_by(self, member_id: str) -> list[Place]:
+        """List the places that a member owns."""
+        return [place for place in self.concerns.get(member_id, ()) if self.holdings[place].owner == member_id]
+
     @cached_property
     def topics(self) -> frozenset[str]:
         """The names that anybody subscribes to."""

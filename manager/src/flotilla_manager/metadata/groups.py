@@ -6,6 +6,8 @@ hands between the check and the commit, and then those of the topics, so that no
 the order of all locks here: `state`, group, topics, and then rows, so nobody waits in a circle.
 
 A group without members is a row and its commits. A topic that is being removed takes its holdings and commits along.
+When a group is deleted, `state` remembers its generation, and all that are made later begin there: what was said in a
+group that is gone is never taken for something said in one that has its name now.
 """
 
 from collections import defaultdict
@@ -20,7 +22,7 @@ from flotilla_manager.groups.state import Group, Holding, Member, Place, Strateg
 from flotilla_manager.limits import GROUPS_MAX
 from flotilla_manager.metadata import rows, tables
 from flotilla_manager.metadata.clock import now_ms
-from flotilla_manager.metadata.database import Database
+from flotilla_manager.metadata.database import Database, state_row
 from flotilla_manager.metadata.errors import (
     GroupChanged,
     GroupHasMembers,
@@ -38,6 +40,7 @@ _members = tables.members
 _holdings = tables.holdings
 _commits = tables.commits
 _topics = tables.topics
+_state = tables.state
 
 
 class Groups(Database):
@@ -48,10 +51,14 @@ class Groups(Database):
         with self.reading() as connection:
             return _load(connection, [name]).get(name)
 
-    def take_group(self, epoch: int, name: str) -> Group | None:
-        """Read a group as the writer that is about to change it: what it did before has ended. Raises Fenced."""
+    def take_group(self, epoch: int, name: str) -> Group:
+        """Read a group as the writer that is about to change it: what it did before has ended. Raises Fenced.
+
+        One that is not there is as it would be if it were made now.
+        """
         with self.registering(epoch) as connection:
-            return _load(connection, [name]).get(name)
+            found = _load(connection, [name]).get(name)
+            return found or Group(name=name, generation=state_row(connection).generation_min)
 
     def load_groups_with_members(self, epoch: int, after: str, limit: int) -> list[Group]:
         """Read the next groups that have members, in the order of their names, as a new writer. Raises Fenced."""
@@ -81,14 +88,14 @@ class Groups(Database):
 
     # -- the writer's -------------------------------------------------------------------------------------
 
-    def save_group(self, epoch: int, before: Group | None, after: Group, commits: Sequence[Commit] = ()) -> None:
+    def save_group(self, epoch: int, before: Group, after: Group, commits: Sequence[Commit] = ()) -> None:
         """Write what differs, and commits beside it if there are any: all of it or nothing.
 
         Raises Fenced, GroupChanged, TooManyGroups, TopicMissing.
         """
         with self.registering(epoch) as connection:
             self._hold_group(connection, before, after)
-            changed = _changed(before.holdings if before else {}, after.holdings)
+            changed = _changed(before.holdings, after.holdings)
             _require_ready(connection, [*changed, *(commit.place for commit in commits)])
             self._write_rows(connection, _members, _member_rows(before, after), after.name, ("id",))
             self._write_rows(connection, _holdings, _holding_rows(before, after), after.name, ("topic_id", "partition"))
@@ -98,20 +105,22 @@ class Groups(Database):
         """Remove a group and its commits. Raises Fenced, GroupMissing, GroupHasMembers."""
         with self.registering(epoch) as connection:
             lock_group(connection, name, shared=False)
-            if _find(connection, name) is None:
+            group = _find(connection, name)
+            if group is None:
                 raise GroupMissing(name)
             count = _count(connection, name)
             if count and not force:
                 raise GroupHasMembers(name, count)
+            lower = _state.c.generation_min < group.generation
+            connection.execute(update(_state).where(lower).values(generation_min=group.generation))
             connection.execute(delete(_groups).where(_groups.c.name == name))
 
-    def _hold_group(self, connection: Connection, before: Group | None, after: Group) -> None:
+    def _hold_group(self, connection: Connection, before: Group, after: Group) -> None:
         """Lock a group, and write its row; make it if it is not there."""
         lock_group(connection, after.name, shared=False)
         found = _find(connection, after.name) or self._make_group(connection, after.name)
-        known = before.generation if before else 0
-        if known != found.generation:
-            text = f"group '{after.name}' has generation {found.generation}, not {known}: it is read again"
+        if before.generation != found.generation:
+            text = f"group '{after.name}' has generation {found.generation}, not {before.generation}: it is read again"
             raise GroupChanged(text)
         values = {"strategy": None if after.strategy is None else after.strategy.value, "generation": after.generation}
         if (found.strategy, found.generation) != tuple(values.values()):
@@ -121,7 +130,8 @@ class Groups(Database):
         """Make a group that is not there; of several who share its lock and make it, one does."""
         _require_room(connection)
         new = insert_missing(self._dialect, _groups, "name")
-        connection.execute(new.values(name=name, strategy=None, generation=0, created_ms=now_ms()))
+        generation = state_row(connection).generation_min
+        connection.execute(new.values(name=name, strategy=None, generation=generation, created_ms=now_ms()))
         return connection.execute(_question(name)).one()
 
     def _write_rows(
@@ -254,9 +264,9 @@ def _changed(before: Mapping[Place, Holding], after: Mapping[Place, Holding]) ->
     return [place for place, holding in after.items() if before.get(place) != holding]
 
 
-def _member_rows(before: Group | None, after: Group) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _member_rows(before: Group, after: Group) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Tell which rows to put and which to take away."""
-    old = before.members if before else {}
+    old = before.members
     put = [
         {
             "id": one.id,
@@ -271,8 +281,8 @@ def _member_rows(before: Group | None, after: Group) -> tuple[list[dict[str, Any
     return put, [{"id": id_} for id_ in sorted(old.keys() - after.members.keys())]
 
 
-def _holding_rows(before: Group | None, after: Group) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    old = before.holdings if before else {}
+def _holding_rows(before: Group, after: Group) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    old = before.holdings
     put = [
         {**place._asdict(), "owner": one.owner, "since": one.since, "target": one.target}
         for place in sorted(_changed(old, after.holdings))

@@ -63,6 +63,7 @@ state = Table(
     Column("writer_epoch", BigInteger, nullable=False),
     Column("writer_url", String, nullable=False),
     Column("writer_beat", BigInteger, nullable=False),
+    Column("generation_min", BigInteger, nullable=False, server_default="0"),  # of groups that are made from now on
     CheckConstraint("id = 1", name="one_row"),
 )
 

@@ -6,9 +6,10 @@ who made them.
 """
 
 import logging
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, select
+from sqlalchemy import Connection, delete, func, select
 
 from flotilla.access import TOKENS_MAX, Grant, Token
 from flotilla_manager.metadata import tables
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 EXPIRED_KEPT_MS = 7 * 24 * 3600 * 1000  # for whoever wonders why a token is refused
 
 _tokens = tables.tokens
+_COLUMNS = tuple(_tokens.c.keys())
 _ALL = select(_tokens).order_by(_tokens.c.created_ms, _tokens.c.id)
 
 
@@ -57,7 +59,7 @@ def read_tokens(connection: Connection) -> tuple[Token, ...]:
 
     One that is not understood is left out: it opens nothing, and the others go on.
     """
-    found = (_token(row) for row in connection.execute(_ALL))
+    found = (_token(*row) for row in connection.execute(_ALL))
     return tuple(token for token in found if token is not None)
 
 
@@ -81,11 +83,13 @@ def _values(token: Token) -> dict[str, Any]:
     }
 
 
-def _token(row: Row[Any]) -> Token | None:
-    values = row._asdict()
+@lru_cache(maxsize=TOKENS_MAX)
+def _token(*row: Any) -> Token | None:  # noqa: ANN401 - as the columns are
+    """Read a row, once: every change of the topology brings all of them, and rows never change."""
+    values = dict(zip(_COLUMNS, row, strict=True))
     try:
         grants = tuple(Grant.parse(text) for text in values.pop("grants").split())
         return Token(**values, grants=grants)
     except ValueError as error:
-        logger.error("token %s is not used, because it is not understood: %s", row.id, error)  # noqa: TRY400 - no defect
+        logger.error("token %s is not used, because it is not understood: %s", values["id"], error)  # noqa: TRY400 - no defect
         return None

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from flotilla.net import Disconnected, Pool, Response
+from flotilla.net.verdicts import Step
 from flotilla.records import Buffer
 from flotilla.serving import request_ids
 from flotilla.serving.errors import Refusal
 from flotilla_manager.model import Broker, Partition, Topic
 from flotilla_manager.routing.leaders import Leaders
-from flotilla_manager.routing.verdicts import Step, leader_in, next_step, refusal_in
+from flotilla_manager.routing.verdicts import leader_in, next_step, refusal_in
 from flotilla_manager.view import View
 
 logger = logging.getLogger(__name__)

@@ -134,9 +134,11 @@ class Lanes:
         try:
             offset = await self._send(lane, [one.value for one in taken])
         except Refusal as error:
+            if error.code == "too_large" and len(taken) > 1:  # the limit was lowered, and is not known here yet
+                await self._carry(lane, taken[: len(taken) // 2])
+                await self._carry(lane, taken[len(taken) // 2 :])
+                return
             refusal = error
-            if error.code == "too_large" and len(taken) > 1:  # each of them alone may be small enough
-                refusal = Refusal("unavailable", "the topic's limit for batches was lowered just now; try again")
         except Exception:
             logger.exception("a batch for partition %d of topic %s failed", lane.index, lane.topic.name)
             refusal = Refusal("unknown_outcome", "the manager made a mistake; the message may be stored or not")

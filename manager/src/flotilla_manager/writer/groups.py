@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from flotilla.serving.errors import Refusal
@@ -23,28 +22,32 @@ from flotilla_manager.groups.state import Group, Member, Place, Strategy, Subscr
 from flotilla_manager.groups.telling import Answer, Beaten, answer, answer_beat
 from flotilla_manager.limits import GROUP_MEMBERS_MAX, GROUP_PARTITIONS_MAX, GROUPS_MAX
 from flotilla_manager.metadata import AsyncMetadata
-from flotilla_manager.metadata.errors import Fenced, GroupChanged, GroupHasMembers, MetadataError, TopicMissing
+from flotilla_manager.metadata.errors import (
+    Fenced,
+    GroupChanged,
+    GroupHasMembers,
+    GroupMissing,
+    MetadataError,
+    TooManyGroups,
+    TopicMissing,
+)
 from flotilla_manager.model import Snapshot
 from flotilla_manager.view import View
 from flotilla_manager.writer.leadership import Leadership
+from flotilla_manager.writer.listening import Kept
 
 logger = logging.getLogger(__name__)
 
 SWEEP_S = 0.5
 _ASLEEP_S = 2.0  # a wait that took so much longer than it should: the process stood still
+_LATE_S = 0.1  # so much longer: it was too busy to listen
+_TURN_S = 10.0  # for one's turn with a group
 _PAGE = 200  # groups that are read at once
 _ID_BYTES = 16
 _CHANGED = "The group changed in a way that was not expected; try again."
 _REMOVED = "A topic of the group was removed just now; try again."
-
-
-@dataclass
-class _Kept:
-    """A group with members, as it is in the database, and until when each of them may be silent."""
-
-    group: Group
-    deadlines: dict[str, float]
-    fitted: Topology | None = None  # the topics that it was last seen to fit
+_BUSY = "Others are changing this group, and it takes long; try again."
+_CERTAIN = (GroupHasMembers, GroupMissing, TooManyGroups)  # the database says that it changed nothing
 
 
 class Groups:
@@ -64,7 +67,7 @@ class Groups:
         self._view = view
         self._clock = clock
         self._random_bytes = random_bytes
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, Kept] = {}
         self._doubtful: set[str] = set()  # groups to be read again before anything is said of them
         self._opened: int | None = None  # the epoch in which all groups with members were read
         self._opening = asyncio.Lock()
@@ -74,7 +77,7 @@ class Groups:
 
     def known(self, name: str) -> Group | None:
         """Look up a group that has members, as far as is known here."""
-        kept = self._kept.get(name)
+        kept = self._kept.get(name) if self._opened == self._leadership.epoch else None
         return None if kept is None else kept.group
 
     # -- members ------------------------------------------------------------------------------------------
@@ -144,8 +147,12 @@ class Groups:
             while True:
                 began = self._clock()
                 await asyncio.sleep(SWEEP_S)
-                if self._clock() - began > SWEEP_S + _ASLEEP_S:
+                late_s = self._clock() - began - SWEEP_S
+                if late_s > _ASLEEP_S:
                     self.forgive()
+                elif late_s > _LATE_S:
+                    for kept in self._kept.values():
+                        kept.wait_longer(late_s)
                 if self._leadership.epoch is not None and (sweeping is None or sweeping.done()):
                     # Beside this loop: a database that takes its time must not look as if the process had slept.
                     sweeping = asyncio.get_running_loop().create_task(self._sweep_or_say(self._clock()))
@@ -155,9 +162,8 @@ class Groups:
 
     def forgive(self) -> None:
         """Give everybody a full timeout: it is not known whether they were silent."""
-        now = self._clock()
         for kept in self._kept.values():
-            kept.deadlines = _full_timeouts(kept.group, now)
+            kept.forgive(self._clock())
 
     async def sweep(self, now: float) -> None:
         """Take out who was silent until `now`, and fit in topics that appeared, grew or went. Raises MetadataError."""
@@ -165,12 +171,17 @@ class Groups:
         for name in list(self._doubtful):
             async with self._alone(name) as epoch:
                 await self._load(epoch, name)
-        topology = self._topics()
+        topology, refused = self._topics(), None
         for name, kept in list(self._kept.items()):
-            if kept.fitted is topology and not _silent(kept, now):
+            if kept.fitted is topology and not kept.silent(now):
                 continue
-            async with self._alone(name) as epoch:
-                await self._tend(epoch, name, now, topology)
+            try:
+                async with self._alone(name) as epoch:
+                    await self._tend(epoch, name, now)
+            except Refusal as error:
+                refused = error  # it is this group's trouble: the others have their turn all the same
+        if refused is not None:
+            raise refused
 
     async def _sweep_or_say(self, now: float) -> None:
         try:
@@ -187,11 +198,12 @@ class Groups:
                 logger.exception("groups could not be looked after")
             self._trouble = repr(error)
 
-    async def _tend(self, epoch: int, name: str, now: float, topology: Topology) -> None:
+    async def _tend(self, epoch: int, name: str, now: float) -> None:
         kept = self._kept.get(name)
         if kept is None:
             return
-        silent = _silent(kept, now)
+        topology = self._topics()  # as they are now: the group may know of some that came while others had their turn
+        silent = kept.silent(now)
         after = membership.remove(kept.group, silent, topology) if silent else kept.group
         after = membership.refit(after, topology)
         await self._save(epoch, kept.group, after)
@@ -212,7 +224,7 @@ class Groups:
     ) -> Group:
         async with self._alone(name) as epoch:
             before = await self._load(epoch, name)
-            after = decide(before or Group(name=name))
+            after = decide(before)
             await self._save(epoch, before, after, commits)
             if heard_of is not None:
                 self._hear(name, after.members[heard_of])
@@ -221,7 +233,7 @@ class Groups:
     def _hear(self, name: str, member: Member) -> None:
         kept = self._kept.get(name)
         if kept is not None:
-            kept.deadlines[member.id] = self._clock() + member.timeout_ms / 1000
+            kept.hear(member, self._clock())
 
     async def _find(self, name: str) -> Group:
         """Look a group up, as it is or was a moment ago."""
@@ -229,10 +241,10 @@ class Groups:
         kept = self._kept.get(name)
         if kept is None and name in self._doubtful:
             async with self._alone(name) as epoch:
-                return await self._load(epoch, name) or Group(name=name)
+                return await self._load(epoch, name)
         return Group(name=name) if kept is None else kept.group
 
-    async def _load(self, epoch: int, name: str) -> Group | None:
+    async def _load(self, epoch: int, name: str) -> Group:
         """Take a group from memory, or read it."""
         kept = self._kept.get(name)
         if kept is not None:
@@ -240,11 +252,10 @@ class Groups:
         group = await self._database.call(self._database.store.take_group, epoch, name)
         self._require(epoch)
         self._doubtful.discard(name)
-        if group is not None:
-            self._keep(group)
+        self._keep(group)
         return group
 
-    async def _save(self, epoch: int, before: Group | None, after: Group, commits: Sequence[Commit] = ()) -> None:
+    async def _save(self, epoch: int, before: Group, after: Group, commits: Sequence[Commit] = ()) -> None:
         if after is not before or commits:
             with self._in_doubt(after.name):
                 await self._database.call(self._database.store.save_group, epoch, before, after, commits)
@@ -253,30 +264,37 @@ class Groups:
         self._keep(after)
 
     def _keep(self, group: Group) -> None:
-        """Remember a group that has members. Whoever is new in it gets a full timeout."""
+        """Remember a group that has members."""
         if not group.members:
             self._kept.pop(group.name, None)
-            return
-        kept = self._kept.get(group.name)
-        deadlines = _full_timeouts(group, self._clock())
-        if kept is not None:
-            deadlines.update({id_: at for id_, at in kept.deadlines.items() if id_ in deadlines})
-        self._kept[group.name] = _Kept(group, deadlines, kept.fitted if kept else None)
+        elif group.name in self._kept:
+            self._kept[group.name].become(group, self._clock())
+        else:
+            self._kept[group.name] = Kept(group, self._clock())
 
     @asynccontextmanager
     async def _alone(self, name: str) -> AsyncIterator[int]:
-        """Wait for one's turn with a group; tell the writer's epoch."""
+        """Wait for one's turn with a group; tell the writer's epoch. Raises Refusal if it does not come."""
         lock = self._locks.setdefault(name, asyncio.Lock())
-        async with lock:
+        try:
+            async with asyncio.timeout(_TURN_S):
+                await lock.acquire()
+        except TimeoutError:
+            raise Refusal("unavailable", _BUSY) from None
+        try:
             epoch = self._epoch()
             await self._open(epoch)
             yield epoch
+        finally:
+            lock.release()
 
     @contextmanager
     def _in_doubt(self, name: str) -> Iterator[None]:
         """Forget a group if it is not certain what was written."""
         try:
             yield
+        except _CERTAIN:
+            raise
         except BaseException as error:
             self._kept.pop(name, None)
             self._doubtful.add(name)
@@ -339,16 +357,7 @@ def check_room(group: Group, member_id: str, topics: Collection[str], topology: 
     if member_id not in group.members and len(group.members) >= GROUP_MEMBERS_MAX:
         text = f"group '{group.name}' has {len(group.members)} members; {GROUP_MEMBERS_MAX} is the limit"
         raise Refusal("conflict", text)
-    names = {*topics, *(name for member in group.members.values() for name in member.topics)}
-    total = sum(topology[name].partitions for name in names if name in topology)
+    total = sum(topology[name].partitions for name in group.topics.union(topics) if name in topology)
     if total > GROUP_PARTITIONS_MAX:
         text = f"the topics of group '{group.name}' have {total} partitions; {GROUP_PARTITIONS_MAX} is the limit"
         raise Refusal("conflict", text)
-
-
-def _full_timeouts(group: Group, now: float) -> dict[str, float]:
-    return {id_: now + member.timeout_ms / 1000 for id_, member in group.members.items()}
-
-
-def _silent(kept: _Kept, now: float) -> list[str]:
-    return sorted(id_ for id_, deadline in kept.deadlines.items() if deadline <= now)

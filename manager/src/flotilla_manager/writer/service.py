@@ -91,6 +91,10 @@ class WriterService:
         """Have a topic as it should be: made, or changed; to say it again changes nothing."""
         return await self._topics.put(self._epoch(), spec)
 
+    async def change_topic(self, name: str, **changes: Any) -> Topic:  # noqa: ANN401 - as TopicSpec has them
+        """Change what is given of a topic, and nothing else."""
+        return await self._topics.change(self._epoch(), name, **changes)
+
     # -- clients ------------------------------------------------------------------------------------------
 
     async def register_producer(self, name: str, before_making: Callable[[], None] = lambda: None) -> Producer:
@@ -161,7 +165,7 @@ class WriterService:
         """Answer a heartbeat; with the tokens, if the broker has others."""
         answer: dict[str, Any] = {"status": "ok", "known": known, "writer_epoch": epoch}
         if beat.access not in {None, self._tokens.table.version}:
-            answer["access"] = self._tokens.table.to_builtins()
+            answer["access"] = msgspec.Raw(self._tokens.written)
         return answer
 
     def _check_cluster(self, beat: Beat, snapshot: Snapshot) -> None:

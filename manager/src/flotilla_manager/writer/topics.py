@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 from weakref import WeakValueDictionary
 
 from flotilla.serving.errors import Refusal
@@ -163,14 +164,25 @@ class Topics:
             topic = (await self._look()).ready.get(spec.name)
             if topic is None:
                 raise Refusal("unavailable", REMOVED)
-            check_owner(topic, spec.owner)
-            if spec.partitions < len(topic.partitions):
-                text = f"Topic '{topic.name}' has {len(topic.partitions)} partitions; there can only be more."
-                raise Refusal("conflict", text)
-            await self._set(epoch, topic, spec)
-            if spec.partitions > len(topic.partitions):
-                await self._grow(epoch, topic.id, spec.partitions)
-            return (await self._look()).ready.get(spec.name, topic)
+            return await self._configure(epoch, topic, spec)
+
+    async def change(self, epoch: int, name: str, **changes: Any) -> Topic:  # noqa: ANN401 - as TopicSpec has them
+        """Change only what is given; the rest stays as it is when its turn comes. Raises Refusal, MetadataError."""
+        async with self._alone(name):
+            topic = (await self._look()).ready.get(name)
+            if topic is None:
+                raise Refusal("not_found", MISSING)
+            return await self._configure(epoch, topic, replace(spec_of(topic), **changes))
+
+    async def _configure(self, epoch: int, topic: Topic, spec: TopicSpec) -> Topic:
+        check_owner(topic, spec.owner)
+        if spec.partitions < len(topic.partitions):
+            text = f"Topic '{topic.name}' has {len(topic.partitions)} partitions; there can only be more."
+            raise Refusal("conflict", text)
+        await self._set(epoch, topic, spec)
+        if spec.partitions > len(topic.partitions):
+            await self._grow(epoch, topic.id, spec.partitions)
+        return (await self._look()).ready.get(spec.name, topic)
 
     async def _set(self, epoch: int, topic: Topic, spec: TopicSpec) -> None:
         wanted = replace(
@@ -241,6 +253,19 @@ class Topics:
 def find(snapshot: Snapshot, name: str) -> Topic | None:
     """Find a topic that has a name, ready or not."""
     return next((one for one in snapshot.topics if one.name == name and one.state in _LIVE), None)
+
+
+def spec_of(topic: Topic) -> TopicSpec:
+    """Describe a topic as it is, for somebody who is not its owner."""
+    return TopicSpec(
+        name=topic.name,
+        partitions=len(topic.partitions),
+        replication=topic.replication,
+        retention_ms=topic.retention_ms,
+        retention_bytes=topic.retention_bytes,
+        batch_bytes_max=topic.batch_bytes_max,
+        compression=topic.compression,
+    )
 
 
 def check_room(snapshot: Snapshot, partitions: int, topics: int = 0) -> None:

@@ -11,6 +11,7 @@ depends_on = None
 
 def upgrade() -> None:
     """Make them."""
+    op.add_column("state", sa.Column("generation_min", sa.BigInteger(), server_default="0", nullable=False))
     op.add_column("topics", sa.Column("batch_bytes_max", sa.BigInteger(), nullable=True))
     op.add_column("topics", sa.Column("compression", sa.String(length=16), nullable=True))
     op.add_column("brokers", sa.Column("tls", sa.Boolean(), server_default=sa.false(), nullable=False))
