@@ -1,0 +1,33 @@
+"""What a client is made of, on one loop: connections, what is known of the system, the way to leaders."""
+
+import asyncio
+
+from flotilla.client.cluster import Cluster, Managers
+from flotilla.client.config import ClientConfig
+from flotilla.client.routing import Router
+from flotilla.net import Pool
+
+_APPENDS_MAX = 64  # connections to one server
+_FETCHES_MAX = 512  # those of fetches wait for records
+_CONNECT_S = 2.0  # a server that takes longer is tried again; where packets vanish, this is how that is noticed
+
+
+class Engine:
+    """The core of a client. Made and used on a loop."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        tls = config.make_tls()
+        self.config = config
+        self.clock = asyncio.get_running_loop().time
+        self.control = Pool(tls=tls)
+        self.appends = Pool(open_max=_APPENDS_MAX, connect_s=_CONNECT_S, tls=tls)
+        self.fetches = Pool(open_max=_FETCHES_MAX, connect_s=_CONNECT_S, tls=tls)
+        self.managers = Managers(config, self.control, self.clock)
+        self.cluster = Cluster(self.managers)
+        self.router = Router(config, self.cluster, self.managers, self.appends, self.fetches, self.clock)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.router.close()
+        for pool in (self.control, self.appends, self.fetches):
+            pool.close()

@@ -1,0 +1,137 @@
+"""Producers of the client library under load, and the judgement on what they were told."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from flotilla.client.config import ProducerConfig, load_client
+from flotilla.client.deliveries import Delivery
+from flotilla.client.engine import Engine
+from flotilla.client.errors import DeliveryUnknown
+from flotilla.client.producer import AsyncProducer, Producer
+from flotilla.client.runner import Runner
+from support.cluster import BrokerProcess, wait_until
+from support.history import Name, Outcome, Replica, Send, violations
+from support.load import read_replica
+
+_TURN = 10  # records between two looks at whether it is over
+
+
+@contextmanager
+def open_producer(url: str, route: str = "auto", *, token: str | None = None, **options: Any) -> Iterator[Producer]:  # noqa: ANN401 - any option
+    """Make a blocking producer, and close it in the end."""
+    runner = Runner()
+
+    async def begin() -> tuple[Engine, AsyncProducer]:
+        engine = Engine(load_client(url, route=route, token=token, environment={}))
+        return engine, AsyncProducer(engine, ProducerConfig(**options))
+
+    engine, producer = runner.run(begin())
+    try:
+        with Producer(runner, producer) as blocking:
+            yield blocking
+    finally:
+        runner.run(_close(engine))
+        runner.close()
+
+
+async def _close(engine: Engine) -> None:
+    engine.close()
+    await asyncio.sleep(0)  # connections end in the next turn
+
+
+class Sender:
+    """Sends records to all partitions in turn, from a thread of its own, and keeps what they were told."""
+
+    def __init__(self, name: str, producer: Producer, topic: str, partitions: int, padding: int = 0) -> None:
+        self.name = name
+        self.producer = producer
+        self.sent: list[tuple[Name, int, Delivery]] = []
+        self._topic = topic
+        self._partitions = partitions
+        self._padding = bytes(padding)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._trouble: Exception | None = None
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                for _ in range(_TURN):
+                    self._send()
+                time.sleep(0.002)  # history is checked record by record: a few thousand are enough
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test is told
+            self._trouble = error
+
+    def _send(self) -> None:
+        name = Name(self.name, len(self.sent))
+        partition = name.number % self._partitions
+        value = f"{name.producer} {name.number} ".encode() + self._padding
+        self.sent.append((name, partition, self.producer.send(self._topic, value, partition=partition)))
+
+    @property
+    def acknowledged(self) -> int:
+        return self.producer.stats.acknowledged
+
+    def stop(self) -> None:
+        """Send no more, and wait for what was sent."""
+        self._stop.set()
+        self._thread.join()
+        if self._trouble is not None:
+            raise self._trouble
+        self.producer.flush()
+
+    @property
+    def sends(self) -> list[Send]:
+        return [_judge(name, partition, delivery) for name, partition, delivery in self.sent]
+
+
+def _judge(name: Name, partition: int, delivery: Delivery) -> Send:
+    error = delivery.exception(0)
+    if error is None:
+        return Send(name, partition, Outcome.OK, delivery.result().offset)
+    return Send(name, partition, Outcome.UNKNOWN if isinstance(error, DeliveryUnknown) else Outcome.FAILED)
+
+
+def run_while(senders: Sequence[Sender], disturb: Callable[[], object]) -> None:
+    """Keep the load up while `disturb` does its worst; then let everybody finish."""
+    try:
+        disturb()
+    finally:
+        for sender in senders:
+            sender.stop()
+
+
+def wait_progress(senders: Sequence[Sender], records: int) -> None:
+    """Wait until each sender has so many more records acknowledged."""
+    goals = [(sender, sender.acknowledged + records) for sender in senders]
+    wait_until("more records to be acknowledged", lambda: all(one.acknowledged >= goal for one, goal in goals), 60)
+
+
+def wait_agreed(brokers: Sequence[BrokerProcess], topic: str, partitions: int) -> None:
+    """Wait until all replicas show the same."""
+
+    def agreed() -> bool:
+        ends = []
+        for broker in brokers:
+            found = {
+                (one["topic"], one["partition"]): (one["next_offset"], one["last_index"], one["committed_index"])
+                for one in broker.get("/v1/replicas")["replicas"]
+            }
+            ends.append([found.get((topic, partition)) for partition in range(partitions)])
+        return all(end == ends[0] for end in ends) and all(one is not None and one[1] == one[2] for one in ends[0])
+
+    wait_until("all replicas to agree", agreed)
+
+
+def broken_promises(
+    senders: Sequence[Sender], brokers: Sequence[BrokerProcess], topic: str, partitions: int
+) -> list[str]:
+    """Tell which promises were broken, given what all replicas hold now."""
+    wait_agreed(brokers, topic, partitions)
+    replicas: list[Replica] = [read_replica(one, topic, index) for one in brokers for index in range(partitions)]
+    return violations([send for sender in senders for send in sender.sends], replicas)

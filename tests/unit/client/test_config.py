@@ -1,0 +1,101 @@
+"""The options of a client: where they come from, and which rules they keep."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flotilla.client.config import ClientConfig, ConsumerConfig, ProducerConfig, Route, load_client
+from flotilla.client.errors import ConfigInvalid
+from flotilla.records import BATCH_BYTES_MAX
+from support import certificates
+
+TOKEN = "flt_00112233445566ff_x"  # noqa: S105 - an example
+
+
+def test_without_anything_it_is_the_system_on_this_machine() -> None:
+    config = load_client(None, environment={})
+    assert config == ClientConfig(urls=("http://127.0.0.1:8080",))
+    assert (config.route, config.token, config.ca, config.headers) == (Route.AUTO, None, None, ())
+    assert config.make_tls() is None
+
+
+def test_what_is_given_wins_over_variables() -> None:
+    environment = {"FLOTILLA_URL": "https://a", "FLOTILLA_TOKEN": "flt_variable", "FLOTILLA_TLS_CA": "a.pem"}
+    found = load_client(None, environment=environment)
+    assert (found.urls, found.token, found.ca) == (("https://a",), "flt_variable", Path("a.pem"))
+    given = load_client("http://b:1", token=TOKEN, ca="b.pem", route="gateway", request_s=2, environment=environment)
+    assert (given.urls, given.token, given.ca) == (("http://b:1",), TOKEN, Path("b.pem"))
+    assert (given.route, given.request_s) == (Route.GATEWAY, 2)
+
+
+def test_empty_variables_are_as_none() -> None:
+    empty = {"FLOTILLA_URL": "", "FLOTILLA_TOKEN": "", "FLOTILLA_TLS_CA": ""}
+    assert load_client(None, environment=empty) == load_client(None, environment={})
+
+
+def test_several_urls_stand_behind_each_other() -> None:
+    assert load_client("http://a:1, https://b/,", environment={}).urls == ("http://a:1", "https://b")
+
+
+def test_a_token_is_sent_with_every_request_and_never_shown() -> None:
+    config = load_client(None, token=TOKEN, environment={})
+    assert config.headers == (("authorization", f"Bearer {TOKEN}"),)
+    assert TOKEN not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"url": "a:1"}, "url: 'a:1' is not a base URL"),
+        ({"url": "http://a,ftp://b"}, "url: 'ftp://b' is not a base URL"),
+        ({"url": " , "}, "url must be given"),
+        ({"url": None, "route": "west"}, "route must be auto, direct, gateway"),
+        ({"url": None, "token": "a\r\nevil: 1"}, "token must be printable ASCII"),
+        ({"url": None, "token": "ä"}, "token must be printable ASCII"),
+        ({"url": None, "request_s": 0}, "request_s must be more than 0 and at most 86400 seconds"),
+        ({"url": None, "request_s": 1e9}, "request_s must be more than 0"),
+    ],
+)
+def test_what_breaks_a_rule_is_named_with_the_rule(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigInvalid, match=text) as caught:
+        load_client(**options, environment={})
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"linger_s": -1}, "linger_s must be from 0 to 60"),
+        ({"linger_s": float("nan")}, "linger_s"),
+        ({"batch_bytes": 0}, "batch_bytes must be from 1"),
+        ({"batch_bytes": BATCH_BYTES_MAX + 1}, "batch_bytes"),
+        ({"buffer_bytes": 1}, "buffer_bytes must be at least batch_bytes"),
+        ({"delivery_s": 0}, "delivery_s must be more than 0"),
+    ],
+)
+def test_what_breaks_a_rule_of_producers_is_named(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigInvalid, match=text):
+        ProducerConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"fetch_bytes": 0}, "fetch_bytes must be at least 1"),
+        ({"prefetch_bytes": 0}, "prefetch_bytes must be at least 1"),
+        ({"wait_s": 31}, "wait_s must be from 0 to 30"),
+    ],
+)
+def test_what_breaks_a_rule_of_consumers_is_named(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigInvalid, match=text):
+        ConsumerConfig(**options)
+
+
+def test_certificates_are_read_or_named(tmp_path: Path) -> None:
+    files = certificates.write(tmp_path / "own", certificates.make_authority())
+    assert load_client(None, ca=files.ca, environment={}).make_tls() is not None
+    (tmp_path / "ca").write_text("no certificate")
+    for name in ("ca", "missing"):
+        with pytest.raises(ConfigInvalid, match=f"ca: the certificates in .*{name} cannot be read"):
+            load_client(None, ca=tmp_path / name, environment={}).make_tls()
