@@ -58,12 +58,14 @@ lock: $(UV) ## resolve the dependencies anew into requirements.lock
 	@$(UV) lock --quiet --upgrade
 	@$(UV) export --quiet --all-packages --no-emit-workspace --no-header --output-file requirements.lock
 
-bench: setup ## measure records, the log, brokers, the API and quotas on this machine (a few minutes)
+bench: setup ## measure records, the log, brokers, the API, quotas and the client on this machine (a few minutes)
 	@$(BIN)/python benchmarks/records.py
 	@$(BIN)/python benchmarks/log.py
 	@$(BIN)/python benchmarks/broker.py
 	@$(BIN)/python benchmarks/api.py
 	@$(BIN)/python benchmarks/quotas.py
+	@$(BIN)/python benchmarks/client.py
+	@$(BIN)/python benchmarks/client_consume.py
 
 clean: ## remove what setup installed into this folder
 	@rm -rf .venv .tools

@@ -18,22 +18,33 @@ DATA = ".flotilla"
 
 
 def steps(name: str) -> list[tuple[str, str]]:
-    """Read the console blocks: each command, and what it prints."""
+    """Read the console blocks, each command with what it prints; and programs, with the text block behind them."""
     text = (ROOT / name).read_text(encoding="utf-8")
     found: list[tuple[str, str]] = []
-    for block in re.findall(r"^```console\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
-        for line in block.splitlines():
-            if line.startswith(PROMPT):
-                found.append((line.removeprefix(PROMPT), ""))
-            else:
-                command, printed = found[-1]
-                found[-1] = command, f"{printed}{line}\n"
+    for kind, block in re.findall(r"^```(console|python|text)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+        if kind == "python":
+            found.append((f"python - <<'END'\n{block}END", ""))
+        elif kind == "text":
+            found[-1] = found[-1][0], block
+        else:
+            for line in block.splitlines():
+                if line.startswith(PROMPT):
+                    found.append((line.removeprefix(PROMPT), ""))
+                else:
+                    command, printed = found[-1]
+                    found[-1] = command, f"{printed}{line}\n"
     return found
 
 
 @pytest.mark.parametrize(
     ("name", "flags"),
-    [("README.md", ()), ("docs/api.md", ()), ("docs/groups.md", ()), ("docs/access.md", ("--auth", "on"))],
+    [
+        ("README.md", ()),
+        ("docs/api.md", ()),
+        ("docs/groups.md", ()),
+        ("docs/client.md", ()),
+        ("docs/access.md", ("--auth", "on")),
+    ],
 )
 def test_the_tour_prints_what_is_said_of_it(tmp_path: Path, name: str, flags: tuple[str, ...]) -> None:
     tour = steps(name)

@@ -1,24 +1,24 @@
 """`flotilla tokens`: what it asks, as whom, and what it says."""
 
 import argparse
-import contextlib
 import json
 import ssl
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from flotilla.access import system_text
+from flotilla.client.admin import TokenInfo
 from flotilla.command import main
 from flotilla.command.asking import Server, add_arguments, from_arguments
 from flotilla.command.errors import InputInvalid
 from flotilla.command.tokens import table
 from support import certificates
 from support.cluster import free_port
+from support.fakemanager import FakeManager, serving
 
 SECRET = "0123456789abcdef"  # noqa: S105 - an example
 TEXT = "flt_00112233445566ff_x"
@@ -34,60 +34,17 @@ TOKEN: dict[str, Any] = {
 }
 
 
-class Manager(ThreadingHTTPServer):
-    """Answers as it is told, and remembers what it was asked."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.status = 200
-        self.answer: bytes = b"{}"
-        self.asked: list[tuple[str, str, str | None, Any]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Takes any request."""
-
-    server: Manager
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        asked = (self.command, self.path, self.headers["authorization"], json.loads(body) if body else None)
-        self.server.asked.append(asked)
-        self.send_response(self.server.status)
-        self.send_header("content-length", str(len(self.server.answer)))
-        self.end_headers()
-        self.wfile.write(self.server.answer)
-
-    do_POST = do_DELETE = do_GET  # noqa: N815 - as the standard library names them
-
-    def log_message(self, *_: object) -> None:
-        return
-
-    def handle(self) -> None:
-        with contextlib.suppress(ConnectionError, ssl.SSLError):  # a client that does not trust us hangs up
-            super().handle()
-
-
 @pytest.fixture
-def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[Manager]:
+def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeManager]:
     for name in ("FLOTILLA_TOKEN", "FLOTILLA_SECRET", "FLOTILLA_TLS_CA"):
         monkeypatch.delenv(name, raising=False)
-    with Manager() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with serving() as server:
         monkeypatch.setenv("FLOTILLA_URL", server.url)
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def test_a_token_is_made_and_its_text_stands_alone_on_standard_output(
-    manager: Manager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    manager: FakeManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`TOKEN=$(flotilla tokens create ...)` works, and people read the rest."""
     monkeypatch.setenv("FLOTILLA_SECRET", SECRET)
@@ -109,7 +66,7 @@ def test_a_token_is_made_and_its_text_stands_alone_on_standard_output(
     assert manager.asked == [("POST", "/v1/tokens", f"Bearer {system_text(SECRET.encode())}", body)]
 
 
-def test_tokens_are_listed_in_columns_or_as_json(manager: Manager, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tokens_are_listed_in_columns_or_as_json(manager: FakeManager, capsys: pytest.CaptureFixture[str]) -> None:
     manager.answer = json.dumps({"tokens": [TOKEN]}).encode()
     assert main(["tokens", "list"]) == 0
     assert "00112233445566ff  billing  produce:orders.* admin:*  10MiB/s, 5 requests/s" in capsys.readouterr().out
@@ -122,7 +79,7 @@ def test_tokens_are_listed_in_columns_or_as_json(manager: Manager, capsys: pytes
 
 
 def test_a_token_is_revoked_by_its_id(
-    manager: Manager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    manager: FakeManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FLOTILLA_TOKEN", f"{TEXT}\n")
     assert main(["tokens", "revoke", TOKEN["id"]]) == 0
@@ -132,7 +89,8 @@ def test_a_token_is_revoked_by_its_id(
 
 def test_the_table_says_whose_time_is_over() -> None:
     never = {**TOKEN, "expires_ms": None, "bytes_per_s": None, "requests_per_s": None, "in_flight_bytes": 1 << 20}
-    heading, over, good = table([TOKEN, never], now_ms=86_400_000)
+    tokens = msgspec.convert([TOKEN, never], tuple[TokenInfo, ...])
+    heading, over, good = table(tokens, now_ms=86_400_000)
     assert heading.split() == ["id", "name", "grants", "limits", "created", "expires"]
     assert over.endswith("1970-01-02 00:00 (over)")
     assert good.endswith("never")
@@ -142,8 +100,13 @@ def test_the_table_says_whose_time_is_over() -> None:
 @pytest.mark.parametrize(
     ("status", "answer", "token", "text"),
     [
-        (401, b'{"message": "x"}', None, "the servers ask for a token: set FLOTILLA_TOKEN or --token-file"),
-        (401, b'{"message": "x"}', TEXT, "the token is not valid there"),
+        (
+            401,
+            b'{"code": "unauthorized", "message": "x"}',
+            None,
+            "the servers ask for a token: set FLOTILLA_TOKEN or --token-file",
+        ),
+        (401, b'{"code": "unauthorized", "message": "x"}', TEXT, "the token is not valid there"),
         (403, b'{"message": "the scope admin on all topics is missing"}', TEXT, "the scope admin on all topics"),
         (503, b'{"message": "The writer does not answer; try again."}', TEXT, "The writer does not answer"),
         (404, b"<html>", None, "is no manager: status 404"),
@@ -152,7 +115,7 @@ def test_the_table_says_whose_time_is_over() -> None:
     ],
 )
 def test_a_refusal_is_explained(
-    manager: Manager,
+    manager: FakeManager,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     status: int,
@@ -233,6 +196,16 @@ def test_where_the_server_is_comes_from_the_flag_or_the_variable() -> None:
     assert told([], {"FLOTILLA_URL": "https://a:1/"}).url == "https://a:1"
     assert told(["--url", "http://b"], {"FLOTILLA_URL": "https://a:1/"}).url == "http://b"
     assert told([], {"FLOTILLA_TLS_CA": "ca.pem"}).ca == Path("ca.pem")
+    assert told([], {"FLOTILLA_URL": "http://a:1/, https://b"}).urls == ("http://a:1", "https://b")
+
+
+def test_of_several_servers_one_is_enough(manager: FakeManager, capsys: pytest.CaptureFixture[str]) -> None:
+    manager.answer = json.dumps({"tokens": [TOKEN]}).encode()
+    away = f"http://127.0.0.1:{free_port()}"
+    assert main(["tokens", "list", "--url", f"{away},{manager.url}"]) == 0
+    assert "billing" in capsys.readouterr().out
+    assert main(["tokens", "list", "--url", f"{away},http://127.0.0.1:{free_port()}"]) == 1
+    assert f"(asked: {away}, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("url", ["ftp://a", "a:1", "http://", "http://a:0", "http://a:b", "http://a/b", "http://u:p@a"])
@@ -267,7 +240,7 @@ def test_certificates_that_cannot_be_read_are_named(
 
 
 def test_over_tls_the_server_has_to_be_signed_by_somebody_whom_one_trusts(
-    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    manager: FakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A token goes to nobody else."""
     files = certificates.write(tmp_path / "own", certificates.make_authority())
@@ -288,6 +261,7 @@ def test_over_tls_the_server_has_to_be_signed_by_somebody_whom_one_trusts(
 
 def test_whoever_sends_a_token_unprotected_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert Server("http://queue.example:80", TEXT).is_exposed
+    assert Server("https://queue.example,http://queue.example", TEXT).is_exposed
     for safe in ("https://queue.example", "http://127.0.0.1:8080", "http://localhost:1", "http://[::1]:1"):
         assert not Server(safe, TEXT).is_exposed
     assert not Server("http://queue.example").is_exposed

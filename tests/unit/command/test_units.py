@@ -1,10 +1,20 @@
 """Sizes and times, as people write and read them."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
-from flotilla.command.units import parse_count, parse_duration_s, parse_size, write_size, write_time
+from flotilla.command.units import (
+    parse_count,
+    parse_duration_s,
+    parse_size,
+    parse_time,
+    write_duration,
+    write_rough_size,
+    write_size,
+    write_time,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +65,27 @@ def test_sizes_are_written_as_they_are_read(size: int, text: str) -> None:
 def test_moments_are_written_as_utc() -> None:
     assert write_time(0) == "1970-01-01 00:00"
     assert write_time(1_700_000_000_000) == "2023-11-14 22:13"
+
+
+def test_moments_are_read_as_utc_unless_they_say_otherwise() -> None:
+    assert parse_time("2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
+    assert parse_time("2026-01-31T12:30Z") == datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
+    assert parse_time("2026-01-31T12:30+01:00") == datetime(2026, 1, 31, 11, 30, tzinfo=UTC)
+    for text in ("", "yesterday", "31.1.2026", "2026-13-01"):
+        with pytest.raises(ValueError, match="2026-01-31T12:00:00Z"):
+            parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [(0, "0s"), (5, "5ms"), (1500, "1500ms"), (10_000, "10s"), (90_000, "90s"), (3_600_000, "1h"), (604_800_000, "7d")],
+)
+def test_times_are_written_in_the_largest_unit_that_they_fill(duration_ms: int, text: str) -> None:
+    assert write_duration(duration_ms) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0B"), (1023, "1023B"), (1536, "1.5KiB"), (10 << 20, "10.0MiB"), (5 << 40, "5.0TiB")]
+)
+def test_sizes_are_written_roughly_for_people_who_compare_them(size: int, text: str) -> None:
+    assert write_rough_size(size) == text

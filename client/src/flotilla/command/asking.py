@@ -37,7 +37,7 @@ _SAY_WHO = (
 
 @dataclass(frozen=True)
 class Server:
-    """A manager, and what is shown to it."""
+    """A manager, and what is shown to it; or several, with commas between their URLs, of which one is enough."""
 
     url: str
     token: str | None = field(default=None, repr=False)
@@ -46,9 +46,12 @@ class Server:
     @property
     def is_exposed(self) -> bool:
         """Whether others on the way could read the token."""
-        parts = urlsplit(self.url)
-        is_near = parts.hostname in {"localhost", "::1"} or (parts.hostname or "").startswith("127.")
-        return self.token is not None and parts.scheme == "http" and not is_near
+        return self.token is not None and any(map(_is_readable, self.urls))
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """All managers, if several are named."""
+        return tuple(self.url.split(","))
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Admin:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what every command has that asks a manager."""
     add = parser.add_argument_group("servers").add_argument
-    add("--url", help=f"where a manager is (FLOTILLA_URL; {DEFAULT_URL})")
+    add("--url", help=f"where a manager is, or several with commas (FLOTILLA_URL; {DEFAULT_URL})")
     add("--ca", type=Path, metavar="FILE", help="who signs its certificate (FLOTILLA_TLS_CA; whom this machine trusts)")
     add("--token-file", type=Path, metavar="FILE", help="a file with a token (or FLOTILLA_TOKEN)")
     add("--secret-file", type=Path, metavar="FILE", help="a file with the servers' secret (or FLOTILLA_SECRET)")
@@ -97,7 +100,7 @@ def run(server: Server, work: Callable[[Admin], Awaitable[T]]) -> T:
 
 
 async def _run(server: Server, work: Callable[[Admin], Awaitable[T]]) -> T:
-    config = ClientConfig(urls=(server.url,), token=server.token, ca=server.ca, request_s=_ANSWER_S)
+    config = ClientConfig(urls=server.urls, token=server.token, ca=server.ca, request_s=_ANSWER_S)
     pool = Pool(tls=config.make_tls())
     try:
         # People do not wait for what does not work; servers have waited for each other already when they say no.
@@ -116,9 +119,16 @@ def _explain(server: Server, error: Refused) -> str:
 
 def _check_url(text: str) -> str:
     try:
-        return parse_url(text)
+        return ",".join(parse_url(part.strip()) for part in text.split(","))
     except ValueError as error:
         raise InputInvalid(f"the URL {error}") from error
+
+
+def _is_readable(url: str) -> bool:
+    """Tell whether others could read what is sent there."""
+    parts = urlsplit(url)
+    is_near = parts.hostname in {"localhost", "::1"} or (parts.hostname or "").startswith("127.")
+    return parts.scheme == "http" and not is_near
 
 
 def _find_token(found: argparse.Namespace, environment: Mapping[str, str]) -> str | None:

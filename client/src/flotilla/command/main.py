@@ -8,7 +8,7 @@ from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 
-from flotilla.command import tokens
+from flotilla.command import brokers, groups, tokens, topics
 from flotilla.command.errors import CommandError
 from flotilla.up import options as up_options
 from flotilla.up.errors import ServersMissing, UpError
@@ -16,6 +16,7 @@ from flotilla.up.plan import Programs
 from flotilla.up.run import run as run_up
 
 _EXIT_INTERRUPTED = 130
+_EXIT_UNREAD = 141  # as a shell says of a program that a closed pipe ended
 _REBUILD = ("admin", "rebuild-metadata")
 _REBUILD_MODULE = "flotilla_manager.rebuild"
 
@@ -28,12 +29,17 @@ def main(arguments: Sequence[str] | None = None, programs: Programs = Programs()
             return hand_over(_REBUILD_MODULE, given[2:])
         found = make_parser(programs).parse_args(given)
         action: Callable[[argparse.Namespace], int] = found.action
-        return action(found)
+        code = action(found)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads, as in `flotilla topics list | head`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _EXIT_UNREAD
     except (UpError, CommandError) as error:
         print(f"flotilla {' '.join(given[:1])}: {error}", file=sys.stderr)  # noqa: T201 - a command speaks
         return error.exit_code
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
+    return code
 
 
 def make_parser(programs: Programs = Programs()) -> argparse.ArgumentParser:  # noqa: B008 - it is frozen
@@ -47,7 +53,8 @@ def make_parser(programs: Programs = Programs()) -> argparse.ArgumentParser:  # 
     parser.add_argument("--version", action="version", version=f"flotilla {version('flotilla')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_up(commands, programs)
-    tokens.add_command(commands)
+    for command in (topics, groups, brokers, tokens):
+        command.add_command(commands)
     _add_admin(commands)
     return parser
 

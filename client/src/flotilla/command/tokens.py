@@ -5,19 +5,19 @@ A new token's text goes to standard output alone on its line, and what is to be 
 """
 
 import argparse
-import json
-import os
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-from urllib.parse import quote
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
 
 from flotilla.access import Grant, GrantInvalid
+from flotilla.client.admin import TokenInfo
 from flotilla.command import asking
+from flotilla.command.speaking import Commands, add_common, add_parser, say, say_json, tell, typed
+from flotilla.command.speaking import table as lay_out
 from flotilla.command.units import parse_count, parse_duration_s, parse_size, write_size, write_time
 
-TOKENS = "/v1/tokens"
 _ID_LENGTH = 16
 _DESCRIPTION = f"""\
 Make, list and revoke the tokens that callers of the API show when the servers check callers (auth on).
@@ -42,125 +42,95 @@ in the token. Managers and brokers that can be reached refuse it within about tw
 """
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Declare the command."""
-    tokens = _parser(commands, "tokens", "who may call: make, list and revoke tokens", _DESCRIPTION)
+    tokens = add_parser(commands, "tokens", "who may call: make, list and revoke tokens", _DESCRIPTION)
     tasks = tokens.add_subparsers(title="tasks", metavar="TASK", required=True)
     _add_create(tasks)
-    listing = _parser(tasks, "list", "show all tokens, but not their texts", f"Show all tokens.\n\n{asking.WHO}")
-    _add_common(listing, _list)
-    revoke = _parser(tasks, "revoke", "take a token back", f"{_REVOKE}\n{asking.WHO}")
+    listing = add_parser(tasks, "list", "show all tokens, but not their texts", f"Show all tokens.\n\n{asking.WHO}")
+    add_common(listing, _list)
+    revoke = add_parser(tasks, "revoke", "take a token back", f"{_REVOKE}\n{asking.WHO}")
     revoke.add_argument("id", type=_token_id, metavar="ID", help="the token's id")
-    _add_common(revoke, _revoke)
+    add_common(revoke, _revoke)
 
 
-def _add_create(tasks: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    create = _parser(tasks, "create", "make a token", f"{_CREATE}\n{asking.WHO}", _CREATE_EXAMPLES)
+def _add_create(tasks: Commands) -> None:
+    create = add_parser(tasks, "create", "make a token", f"{_CREATE}\n{asking.WHO}", _CREATE_EXAMPLES)
     add = create.add_argument
     add("name", metavar="NAME", help="for people, to know it again; names may be the same")
     add(
         "--grant", action="append", required=True, type=_grant, metavar="GRANT", help="what it may do; several are fine"
     )
-    add("--expires", type=_typed(parse_duration_s), metavar="TIME", help="for how long it is good, as in 12h or 30d")
-    add("--bytes-per-s", type=_typed(parse_size), metavar="SIZE", help="how much it may send and read at each server")
-    add("--requests-per-s", type=_typed(parse_count), metavar="N", help="how often it may ask each server")
-    add("--in-flight-bytes", type=_typed(parse_size), metavar="SIZE", help="how much may be under way at a time")
-    _add_common(create, _create)
-
-
-def _parser(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
-    name: str,
-    text: str,
-    description: str,
-    examples: str | None = None,
-) -> argparse.ArgumentParser:
-    return commands.add_parser(
-        name,
-        help=text,
-        description=description,
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-
-
-def _add_common(parser: argparse.ArgumentParser, action: Callable[[argparse.Namespace, asking.Server], None]) -> None:
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON, for scripts")
-    asking.add_arguments(parser)
-
-    def run(found: argparse.Namespace) -> int:
-        server = asking.from_arguments(found, os.environ)
-        if server.is_exposed:
-            _tell(f"others on the way to {server.url} can read what is sent; better use https://")
-        action(found, server)
-        return 0
-
-    parser.set_defaults(action=run)
+    add("--expires", type=typed(parse_duration_s), metavar="TIME", help="for how long it is good, as in 12h or 30d")
+    add("--bytes-per-s", type=typed(parse_size), metavar="SIZE", help="how much it may send and read at each server")
+    add("--requests-per-s", type=typed(parse_count), metavar="N", help="how often it may ask each server")
+    add("--in-flight-bytes", type=typed(parse_size), metavar="SIZE", help="how much may be under way at a time")
+    add_common(create, _create)
 
 
 def _create(found: argparse.Namespace, server: asking.Server) -> None:
-    body = {
-        "name": found.name,
-        "grants": found.grant,
-        "expires_in_s": found.expires,
-        "bytes_per_s": found.bytes_per_s,
-        "requests_per_s": found.requests_per_s,
-        "in_flight_bytes": found.in_flight_bytes,
-    }
-    made = asking.ask(server, "POST", TOKENS, body)
+    made = asking.run(
+        server,
+        lambda admin: admin.tokens.create(
+            found.name,
+            found.grant,
+            expires_in=None if found.expires is None else timedelta(seconds=found.expires),
+            bytes_per_s=found.bytes_per_s,
+            requests_per_s=found.requests_per_s,
+            in_flight_bytes=found.in_flight_bytes,
+        ),
+    )
     if found.json:
-        _print_json(made)
+        say_json({"token": made.token, **msgspec.to_builtins(made)})
         return
-    _tell(f"token {made['id']} '{made['name']}' may {' '.join(made['grants'])}; {_until(made)}")
-    _tell("It is shown this once. All servers know it within about two seconds.")
-    _print(made["token"])
+    tell(f"token {made.id} '{made.name}' may {' '.join(made.grants)}; {_until(made)}")
+    tell("It is shown this once. All servers know it within about two seconds.")
+    say(made.token)
 
 
 def _list(found: argparse.Namespace, server: asking.Server) -> None:
-    answer = asking.ask(server, "GET", TOKENS)
+    tokens = asking.run(server, lambda admin: admin.tokens.list())
     if found.json:
-        _print_json(answer)
-    elif answer["tokens"]:
-        _print("\n".join(table(answer["tokens"], now_ms=int(time.time() * 1000))))
+        say_json({"tokens": tokens})
+    elif tokens:
+        say(*table(tokens, now_ms=int(time.time() * 1000)))
     else:
-        _tell("there are no tokens yet; `flotilla tokens create --help` says how to make one")
+        tell("there are no tokens yet; `flotilla tokens create --help` says how to make one")
 
 
 def _revoke(found: argparse.Namespace, server: asking.Server) -> None:
-    answer = asking.ask(server, "DELETE", f"{TOKENS}/{quote(found.id)}")
+    asking.run(server, lambda admin: admin.tokens.revoke(found.id))
     if found.json:
-        _print_json(answer)
+        say_json({"status": "ok"})
     else:
-        _print(f"token {found.id} is revoked: servers that can be reached refuse it within about two seconds")
+        say(f"token {found.id} is revoked: servers that can be reached refuse it within about two seconds")
 
 
-def table(tokens: Sequence[Mapping[str, Any]], *, now_ms: int) -> list[str]:
+def table(tokens: Sequence[TokenInfo], *, now_ms: int) -> list[str]:
     """Lay tokens out in columns."""
     rows = [("id", "name", "grants", "limits", "created", "expires")]
     for token in tokens:
-        expires = "never" if token["expires_ms"] is None else write_time(token["expires_ms"])
-        if token["expires_ms"] is not None and token["expires_ms"] <= now_ms:
+        expires = "never" if token.expires_ms is None else write_time(token.expires_ms)
+        if token.expires_ms is not None and token.expires_ms <= now_ms:
             expires += " (over)"
-        grants = " ".join(token["grants"])
-        rows.append((token["id"], token["name"], grants, _limits(token), write_time(token["created_ms"]), expires))
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        grants = " ".join(token.grants)
+        rows.append((token.id, token.name, grants, _limits(token), write_time(token.created_ms), expires))
+    return lay_out(rows)
 
 
-def _limits(token: Mapping[str, Any]) -> str:
+def _limits(token: TokenInfo) -> str:
     parts = []
-    if token["bytes_per_s"] is not None:
-        parts.append(f"{write_size(token['bytes_per_s'])}/s")
-    if token["requests_per_s"] is not None:
-        parts.append(f"{token['requests_per_s']} requests/s")
-    if token["in_flight_bytes"] is not None:
-        parts.append(f"{write_size(token['in_flight_bytes'])} in flight")
+    if token.bytes_per_s is not None:
+        parts.append(f"{write_size(token.bytes_per_s)}/s")
+    if token.requests_per_s is not None:
+        parts.append(f"{token.requests_per_s} requests/s")
+    if token.in_flight_bytes is not None:
+        parts.append(f"{write_size(token.in_flight_bytes)} in flight")
     return ", ".join(parts) or "none"
 
 
-def _until(token: Mapping[str, Any]) -> str:
-    expires = token["expires_ms"]
+def _until(token: TokenInfo) -> str:
+    expires = token.expires_ms
     return "it is good until it is revoked" if expires is None else f"it is good until {write_time(expires)} UTC"
 
 
@@ -176,27 +146,3 @@ def _token_id(text: str) -> str:
         # It is not shown: by mistake it may be the token itself.
         raise argparse.ArgumentTypeError("an id has 16 hexadecimal digits; `flotilla tokens list` shows them")
     return text
-
-
-def _typed(parse: Callable[[str], int]) -> Callable[[str], int]:
-    """Have argparse say what a parser says, which it does not for a plain ValueError."""
-
-    def typed(text: str) -> int:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return typed
-
-
-def _print(text: str) -> None:
-    print(text)  # noqa: T201 - a command speaks
-
-
-def _print_json(answer: object) -> None:
-    _print(json.dumps(answer, indent=2, ensure_ascii=False))
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201 - a command speaks

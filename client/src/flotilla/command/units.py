@@ -41,5 +41,27 @@ def write_time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
 
 
+def parse_time(text: str) -> datetime:
+    """Read a moment, as in 2026-01-31 or 2026-01-31T12:00:00+01:00; without a zone it is UTC; raises ValueError."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a moment; write it as in 2026-01-31 or 2026-01-31T12:00:00Z") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def write_duration(duration_ms: int) -> str:
+    """Write a time, in the largest unit that it fills."""
+    units = {"ms": 1, **{unit: one * 1000 for unit, one in _SECONDS.items() if unit != "w"}}
+    unit = max((unit for unit, one in units.items() if duration_ms % one == 0), key=units.__getitem__)
+    return f"{duration_ms // units[unit]}{unit}" if duration_ms else "0s"
+
+
+def write_rough_size(size: int) -> str:
+    """Write a number of bytes as people compare them: with one digit behind the point."""
+    unit = max((unit for unit, one in _SIZES.items() if size >= one), key=_SIZES.__getitem__, default="")
+    return f"{size / _SIZES[unit]:.1f}{unit}" if unit else f"{size}B"
+
+
 def _is_positive(text: str) -> bool:
     return text.isascii() and text.isdecimal() and int(text) > 0
