@@ -57,6 +57,11 @@ def test_a_heartbeat_that_is_not_one_is_refused(change: dict[str, object]) -> No
         read(**change)
 
 
+def test_a_broker_whose_disk_is_full_is_heard() -> None:
+    """Below zero, its reserve is in use: it must not seem to be dead on top of that."""
+    assert read(disk={"used_bytes": 5, "segments_left": -2}).disk.segments_left == -2
+
+
 def test_a_heartbeat_may_say_more_than_is_known_here() -> None:
     """Brokers of a later version are heard, too."""
     assert read(replicas=[{**REPLICA, "mood": "good"}], later={"a": 1}).replicas[0].topic == "t"

@@ -59,7 +59,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """How full a broker is."""
 
     used_bytes: Number = 0
-    segments_left: Number | None = None
+    segments_left: Annotated[int, Meta(ge=-_NUMBER_MAX, le=_NUMBER_MAX)] | None = None  # below 0, the reserve is in use
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
