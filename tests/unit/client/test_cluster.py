@@ -128,7 +128,6 @@ def test_whether_it_was_done_is_unknown_if_its_answer_is_lost(trouble: Said) -> 
 @pytest.mark.parametrize(
     ("answer", "kind", "code"),
     [
-        (no(401, "unauthorized"), NotAllowed, "unauthorized"),
         (no(403, "forbidden"), NotAllowed, "forbidden"),
         (no(404, "not_found"), TopicMissing, "not_found"),
         (no(404, "unknown_partition"), NotFound, "unknown_partition"),
@@ -145,6 +144,21 @@ def test_a_refusal_ends_it_and_says_why(answer: Response, kind: type[Refused], c
         run(managers(pool).ask("GET", "/x"))
     assert caught.value.code == code
     assert len(pool.asked) == 1
+
+
+def test_a_token_that_was_made_a_moment_ago_is_shown_again() -> None:
+    """Not every manager has heard of it yet."""
+    pool = FakePool(no(401, "unauthorized"), no(401, "unauthorized"), ok(1))
+    assert run(managers(pool).ask("POST", "/x", {}, repeatable=False)) == 1
+
+
+@pytest.mark.parametrize(("again_s", "asked"), [(None, 2), (0.0, 1)])
+def test_a_token_that_is_not_valid_is_refused_after_a_moment_or_at_once(again_s: float | None, asked: int) -> None:
+    clock = Clock()
+    pool = FakePool(clock.taking(1.5, no(401, "unauthorized")), clock.taking(1.5, no(401, "unauthorized")))
+    with pytest.raises(NotAllowed):
+        run(managers(pool, again_s=again_s, clock=clock).ask("GET", "/x"))
+    assert len(pool.asked) == asked
 
 
 def test_a_refusal_keeps_its_details() -> None:

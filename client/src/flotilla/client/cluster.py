@@ -11,7 +11,14 @@ from urllib.parse import quote
 import msgspec
 
 from flotilla.client.config import ClientConfig
-from flotilla.client.errors import OutcomeUnknown, ServerUnreachable, TopicMissing, refused
+from flotilla.client.errors import (
+    FlotillaError,
+    OutcomeUnknown,
+    Refused,
+    ServerUnreachable,
+    TopicMissing,
+    refused,
+)
 from flotilla.net import Disconnected, Pool, Response
 from flotilla.net.verdicts import Step, next_step, read
 
@@ -22,7 +29,8 @@ _PAUSE_S_MAX = 1.0
 _JSON = ("content-type", "application/json")
 _METADATA_S = 10.0
 _TRY_SHARE = 0.6  # of the time that is left: one that hangs must not use up all of it
-_OK = 200
+_OK, _UNAUTHORIZED = 200, 401
+_YOUNG_S = 2.0
 
 
 class PartitionInfo(msgspec.Struct, frozen=True):
@@ -132,7 +140,7 @@ class Managers:
     ) -> Response:
         """Ask until there is an answer that is a success. Raises Refused, ServerUnreachable."""
         again_until = deadline if self._again_s is None else min(deadline, self._clock() + self._again_s)
-        tries, pause_s = 0, _PAUSE_S_MIN
+        began, tries, pause_s = self._clock(), 0, _PAUSE_S_MIN
         while True:
             tries += 1
             url, left_s = self.url, deadline - self._clock()
@@ -142,17 +150,22 @@ class Managers:
                     url, method, target, body, (*headers, *self._config.headers), timeout_s=try_s
                 )
             except Disconnected as error:
-                trouble = self._lost(url, error, repeatable)
+                trouble: FlotillaError = self._lost(url, error, repeatable)
                 if tries < len(self._urls) and self._clock() < deadline:
                     continue  # another one may answer
             else:
                 if response.status == _OK:
                     return response
-                trouble = _judge(url, response, repeatable)
+                trouble = self._young(response, began) or _judge(url, response, repeatable)
             if self._clock() + pause_s >= again_until:
                 raise trouble
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _PAUSE_S_MAX)
+
+    def _young(self, response: Response, began: float) -> Refused | None:
+        """Say that a token is not valid, if it may be so in a moment: managers hear of a new one within a second."""
+        may_pass = response.status == _UNAUTHORIZED and self._config.token is not None and self._again_s is None
+        return refused(read(response.body), response.status) if may_pass and self._clock() < began + _YOUNG_S else None
 
     def _lost(self, url: str, error: Disconnected, repeatable: bool) -> ServerUnreachable:
         """Say what it means that there is no answer. Raises OutcomeUnknown if it must not be asked again."""

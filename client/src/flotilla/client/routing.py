@@ -201,7 +201,7 @@ class Router:
         said = read(response.body)
         step = next_step(response.status, said)
         asked.last = refused(said, response.status)
-        if step is Step.REFUSED and (broker is None or not asked.is_young(response.status, self._clock())):
+        if step is Step.REFUSED and not asked.is_young(response.status, self._clock()):
             raise asked.last
         asked.is_doubtful = asked.is_doubtful or step is Step.DOUBT
         asked.is_old = asked.is_old or step is Step.ELSEWHERE
