@@ -43,7 +43,8 @@ class ToTry:
             return []
         grants = "--grant admin --grant produce --grant consume"
         who = f"--url {self.base} --secret-file {shlex.quote(str(self.secret))}"
-        return [f"export FLOTILLA_TOKEN=$(flotilla tokens create me {grants} {who})"]
+        # All managers have heard of it then: whoever pastes these lines must not be refused.
+        return [f"export FLOTILLA_TOKEN=$(flotilla tokens create me {grants} {who}); sleep 2"]
 
 
 def wants_color(stream: TextIO, environment: Mapping[str, str], no_color: bool) -> bool:
