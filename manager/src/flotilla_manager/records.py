@@ -124,12 +124,13 @@ class Records:
     def _board(self, topic: Topic, index: int, offset: int, began: float, seconds: float, *, alone: bool) -> Flight:
         """Begin a fetch, or find one that is under way. What it brings may be used: see `FRESH_S`.
 
-        One from an earlier offset may end before ours: that is tried once.
+        One from an earlier offset may end before ours: that is tried once. One that is over, although nobody was told
+        yet, has nothing to wait for: asking it again and again would never end.
         """
         key = (topic.id, index)
         flight = self._flights.get(key)
-        is_fresh = flight is not None and flight.asked_at > began - FRESH_S
-        if flight is not None and is_fresh and (flight.offset == offset or (flight.offset < offset and not alone)):
+        is_usable = flight is not None and not flight.task.done() and flight.asked_at > began - FRESH_S
+        if flight is not None and is_usable and (flight.offset == offset or (flight.offset < offset and not alone)):
             return flight
         asked_at = self._clock()
         task = asyncio.get_running_loop().create_task(self._fetch(topic, index, offset, seconds, asked_at))

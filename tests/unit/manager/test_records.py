@@ -1,6 +1,7 @@
 """Records that are kept: always those of their topic, partition and offset, and never too many."""
 
 import asyncio
+import itertools
 from unittest.mock import patch
 
 import pytest
@@ -333,5 +334,27 @@ def test_unreadable_batches_alone_are_passed_over_to_the_end() -> None:
         brokers = Brokers(answer)
         assert await make_records(brokers).at(TOPIC, 0, 0) is None
         assert len(brokers.asked) == 8
+
+    on_virtual_time(run())
+
+
+def test_those_who_come_at_the_very_moment_a_fetch_ends_ask_once_more_and_not_in_circles() -> None:
+    async def run() -> None:
+        logs = Logs()
+        logs.put([b"a"])
+
+        async def answer(request: Request) -> Answer:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            return await logs._answer(request)
+
+        ticks = itertools.count()
+        gateway = make_gateway(Brokers(answer), make_view(TOPIC, AGAIN))
+        records = Records(gateway, 15, lambda: next(ticks) * 1e-6)  # no two of them ask at the same time
+        asked = []
+        for _ in range(100):  # one in every round of the loop
+            asked.append(asyncio.create_task(records.at(TOPIC, 0, 1)))
+            await asyncio.sleep(0)
+        assert await asyncio.gather(*asked) == [None] * 100
 
     on_virtual_time(run())
