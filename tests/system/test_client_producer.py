@@ -168,7 +168,7 @@ def test_memory_is_bounded_while_servers_hang(tmp_path: Path) -> None:
                 broker.signal(signal.SIGSTOP)
             deliveries: list[Delivery] = []
             with pytest.raises(BufferFull):
-                deliveries.extend(producer.send("t", bytes(1000), timeout=0.5) for _ in count())
+                deliveries.extend(producer.send("t", bytes(1000), timeout_s=0.5) for _ in count())
             assert producer.stats.buffered_bytes <= 8 << 20
             assert 7000 < len(deliveries) < 8400
             assert psutil.Process().memory_info().rss - before < 40 << 20

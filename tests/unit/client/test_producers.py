@@ -26,7 +26,7 @@ def test_whoever_sends_waits_for_room_or_is_told() -> None:
         with pytest.raises(BufferFull):
             await producer.send("t", bytes(900), block=False)
         with pytest.raises(BufferFull, match=r"within 0\.01 s"):
-            await producer.send("t", bytes(900), timeout=0.01)
+            await producer.send("t", bytes(900), timeout_s=0.01)
         with pytest.raises(BufferFull) as caught:
             await producer.send_many("t", [bytes(20), bytes(900)], block=False)
         assert caught.value.deliveries is not None
@@ -86,7 +86,7 @@ class Blocking:
         self.producer = Producer(self.runner, producer)
 
     def close(self) -> None:
-        self.producer.close(timeout=5)
+        self.producer.close(timeout_s=5)
         self.runner.close()
 
 
@@ -121,9 +121,9 @@ def test_a_blocking_sender_waits_for_room_or_is_told() -> None:
     with pytest.raises(BufferFull):
         world.producer.send("t", bytes(900), block=False)
     with pytest.raises(BufferFull):
-        world.producer.send("t", bytes(900), timeout=0.01)
+        world.producer.send("t", bytes(900), timeout_s=0.01)
     with pytest.raises(BufferFull) as caught:
-        world.producer.send_many("t", [bytes(20), bytes(900)], timeout=0.01)
+        world.producer.send_many("t", [bytes(20), bytes(900)], timeout_s=0.01)
     assert caught.value.deliveries is not None
     with pytest.raises(TimeoutError):
         world.producer.flush(0.01)
@@ -165,7 +165,7 @@ def test_a_sender_that_waits_for_room_learns_that_the_producer_was_closed() -> N
 
     thread = threading.Thread(target=send)
     thread.start()
-    world.producer.close(timeout=0.1)
+    world.producer.close(timeout_s=0.1)
     thread.join(5)
     assert len(caught) == 1
     world.runner.close()

@@ -176,7 +176,7 @@ def test_closing_settles_everything() -> None:
         with pytest.raises(TimeoutError, match="still on their way"):
             await producer.flush(0.01)
         assert producer.stats.waiting == 2
-        await producer.close(timeout=0.01)
+        await producer.close(timeout_s=0.01)
         assert isinstance(first.exception(), DeliveryUnknown)
         assert isinstance(second.exception(), DeliveryFailed)
         assert producer.stats == (0, 1, 1, 0, 0, 2)

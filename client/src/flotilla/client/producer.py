@@ -93,19 +93,19 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
         block: bool = True,
-        timeout: float | None = None,  # noqa: ASYNC109 - of the wait for room alone
+        timeout_s: float | None = None,
     ) -> Delivery:
         """Take a record, and return what will tell its outcome: `await` that, or do not.
 
         The first record for a topic waits until the topic is known. A record waits while there is no room; with
-        `block=False`, or after `timeout` seconds, BufferFull is raised instead. Raises RecordInvalid, TopicMissing,
+        `block=False`, or after `timeout_s` seconds, BufferFull is raised instead. Raises RecordInvalid, TopicMissing,
         NotAllowed, ServerUnreachable, ClientClosed.
         """
 
         def add() -> Delivery | None:
             return self.accumulator.add(topic, value, key, headers, timestamp_ms, partition)
 
-        delivery = await self._insist(topic, add, block=block, timeout=timeout)
+        delivery = await self._insist(topic, add, block=block, timeout_s=timeout_s)
         self._sent += 1
         if self._sent % _TURN_RECORDS == 0:
             await asyncio.sleep(0)
@@ -121,7 +121,7 @@ class AsyncProducer:
         timestamps_ms: Iterable[int] | None = None,
         partition: int | None = None,
         block: bool = True,
-        timeout: float | None = None,  # noqa: ASYNC109 - of the wait for room alone
+        timeout_s: float | None = None,
     ) -> Deliveries:
         """Take many records, which costs much less than one by one; raises as `send` does.
 
@@ -134,15 +134,15 @@ class AsyncProducer:
             return self.accumulator.add_many(topic, many) or None
 
         try:
-            await self._insist(topic, add, block=block, timeout=timeout)
+            await self._insist(topic, add, block=block, timeout_s=timeout_s)
         except BufferFull as error:
             error.deliveries = many.deliveries
             raise
         await asyncio.sleep(0)
         return many.deliveries
 
-    async def _insist(self, topic: str, add: Callable[[], T | None], *, block: bool, timeout: float | None) -> T:  # noqa: ASYNC109
-        deadline = None if timeout is None else self._loop.time() + timeout
+    async def _insist(self, topic: str, add: Callable[[], T | None], *, block: bool, timeout_s: float | None) -> T:
+        deadline = None if timeout_s is None else self._loop.time() + timeout_s
         while True:
             releases = self.accumulator.releases
             try:
@@ -154,7 +154,7 @@ class AsyncProducer:
                 return found
             left_s = None if deadline is None else deadline - self._loop.time()
             if not block or (left_s is not None and left_s <= 0):
-                raise _full(timeout if block else 0)
+                raise _full(timeout_s if block else 0)
             await self._wait_room(releases, left_s)
 
     async def _wait_room(self, releases: int, left_s: float | None) -> None:
@@ -168,27 +168,27 @@ class AsyncProducer:
         """Find out about a topic, so that records can be sorted by partition."""
         self.accumulator.learn(await self._engine.cluster.find(topic))
 
-    async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as people know it
+    async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until the outcome of every record that was taken is known. Raises TimeoutError.
 
         How they ended is for their deliveries to tell, and for `stats`.
         """
         pending = self.accumulator.begin_flush()
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout_s):
                 for parcel in pending:
                     await parcel.fate.ended()
         except TimeoutError:
-            raise TimeoutError(f"some records are still on their way after {timeout} s") from None
+            raise TimeoutError(f"some records are still on their way after {timeout_s} s") from None
         finally:
             self.accumulator.end_flush()
 
-    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as people know it
-        """Take nothing more, and wait for what is under way; after `timeout` seconds, give up on it."""
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Take nothing more, and wait for what is under way; after `timeout_s` seconds, give up on it."""
         self.accumulator.refuse(lambda: ClientClosed("the producer is closed"))
         try:
             with contextlib.suppress(TimeoutError):
-                await self.flush(timeout)
+                await self.flush(timeout_s)
         finally:
             self.is_closed = True
             await self._carrier.stop()  # what is left is settled now: as failed, or unknown
@@ -237,12 +237,12 @@ class Producer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
         block: bool = True,
-        timeout: float | None = None,
+        timeout_s: float | None = None,
     ) -> Delivery:
         """Take a record, and return what will tell its outcome. It is sent in the background.
 
         The first record for a topic waits until the topic is known. A record waits while there is no room; with
-        `block=False`, or after `timeout` seconds, BufferFull is raised instead. Raises RecordInvalid, TopicMissing,
+        `block=False`, or after `timeout_s` seconds, BufferFull is raised instead. Raises RecordInvalid, TopicMissing,
         NotAllowed, ServerUnreachable, ClientClosed, ClientForked.
         """
         try:
@@ -255,7 +255,7 @@ class Producer:
         def add() -> Delivery | None:
             return self._add(topic, value, key, headers, timestamp_ms, partition)
 
-        return self._insist(topic, add, block=block, timeout=timeout)
+        return self._insist(topic, add, block=block, timeout_s=timeout_s)
 
     def send_many(
         self,
@@ -267,7 +267,7 @@ class Producer:
         timestamps_ms: Iterable[int] | None = None,
         partition: int | None = None,
         block: bool = True,
-        timeout: float | None = None,
+        timeout_s: float | None = None,
     ) -> Deliveries:
         """Take many records, which costs much less than one by one; raises as `send` does.
 
@@ -280,14 +280,14 @@ class Producer:
             return self._accumulator.add_many(topic, many) or None
 
         try:
-            self._insist(topic, add, block=block, timeout=timeout)
+            self._insist(topic, add, block=block, timeout_s=timeout_s)
         except BufferFull as error:
             error.deliveries = many.deliveries
             raise
         return many.deliveries
 
-    def _insist(self, topic: str, add: Callable[[], T | None], *, block: bool, timeout: float | None) -> T:
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def _insist(self, topic: str, add: Callable[[], T | None], *, block: bool, timeout_s: float | None) -> T:
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             releases = self._accumulator.releases
             try:
@@ -299,23 +299,23 @@ class Producer:
                 return found
             left_s = None if deadline is None else deadline - time.monotonic()
             if not block or (left_s is not None and left_s <= 0):
-                raise _full(timeout if block else 0)
+                raise _full(timeout_s if block else 0)
             self._runner.check_thread()
             room = threading.Event()
             self._accumulator.when_room(releases, room.set)
             room.wait(left_s)
 
-    def flush(self, timeout: float | None = None) -> None:
+    def flush(self, timeout_s: float | None = None) -> None:
         """Wait until the outcome of every record that was taken is known. Raises TimeoutError.
 
         How they ended is for their deliveries to tell, and for `stats`.
         """
-        self._runner.run(self._producer.flush(timeout))
+        self._runner.run(self._producer.flush(timeout_s))
 
-    def close(self, timeout: float | None = None) -> None:
-        """Take nothing more, and wait for what is under way; after `timeout` seconds, give up on it."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """Take nothing more, and wait for what is under way; after `timeout_s` seconds, give up on it."""
         if self._runner.is_usable:
-            self._runner.run(self._producer.close(timeout))
+            self._runner.run(self._producer.close(timeout_s))
 
     @property
     def stats(self) -> ProducerStats:
