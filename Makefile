@@ -65,7 +65,6 @@ bench: setup ## measure records, the log, brokers, the API, quotas and the clien
 	@$(BIN)/python benchmarks/api.py
 	@$(BIN)/python benchmarks/quotas.py
 	@$(BIN)/python benchmarks/client.py
-	@$(BIN)/python benchmarks/client_consume.py
 
 clean: ## remove what setup installed into this folder
 	@rm -rf .venv .tools

@@ -1,18 +1,20 @@
-"""The client library on the whole system, all on this machine: one process sends, until everything is acknowledged.
+"""The client library on the whole system, all on this machine: one process sends, consumes, and does both.
 
 Three brokers, a writer, two readers, SQLite, fdatasync everywhere; 4 partitions with 3 replicas each. Each figure is
-from one run on one machine; rounds take turns, and medians are shown.
+from one run on one machine; rounds take turns, and medians are shown. What is sent counts once it is acknowledged.
 
-Usage: client.py [--records 1000000] [--rounds 3] [--routes direct,gateway] [--only send,many,keys,latency]
+Usage: client.py [--records 1000000] [--rounds 3] [--routes direct,gateway] [--only send,many,keys,consume,latency]
 """
 
 import argparse
 import os
 import statistics
+import struct
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from measuring import cpu, percentiles, raw_rate
 
+from flotilla import Client
+from flotilla.client.consumer import Consumer
 from flotilla.client.deliveries import Delivery
 from flotilla.client.producer import Producer
 from support.clientload import open_producer
@@ -41,7 +45,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--routes", default="direct,gateway")
     parser.add_argument("--sizes", default="100,1024", help="bytes of a record")
-    parser.add_argument("--only", default="send,many,keys,latency", help="what to measure")
+    parser.add_argument("--only", default="send,many,keys,consume,latency", help="what to measure")
     parser.add_argument("--linger-ms", type=float, default=0.0)
     parser.add_argument("--batch-kib", type=int, default=1024)
     options = parser.parse_args()
@@ -55,6 +59,8 @@ def main() -> None:
                 for way in (way for way in ("send", "many", "keys") if way in wanted):
                     settings = {"linger_s": options.linger_ms / 1000, "batch_bytes": options.batch_kib << 10}
                     produce(fleet, routes, way, size, records, options.rounds, settings)
+                if "consume" in wanted:
+                    consume(fleet, routes, size, 2 * records, options.rounds)
             if "latency" in wanted:
                 for route in routes:
                     latency(fleet, route)
@@ -128,18 +134,82 @@ def send_many(producer: Producer, size: int, records: int) -> None:
 WAYS = {"send": send_each, "many": send_many, "keys": send_keys}
 
 
+def columns(consumer: Consumer) -> Iterator[int]:
+    """Take batches as they are: what Arrow and pandas are given."""
+    for batch in consumer.batches(until="end"):
+        yield len(batch)
+
+
+def lists(consumer: Consumer) -> Iterator[int]:
+    """Take batches, and make a Python object of each value."""
+    for batch in consumer.batches(until="end"):
+        yield len(batch.values)
+
+
+def records(consumer: Consumer) -> Iterator[int]:
+    """Iterate over records."""
+    yield sum(1 for _ in consumer.records(until="end"))
+
+
+def consume(fleet: Fleet, routes: list[str], size: int, count: int, rounds: int) -> None:
+    """Fill a topic, read all of it in each way and by each route in turns, and print the medians."""
+    topic = f"full-{size}"
+    fleet.create(topic, PARTITIONS)
+    values = [os.urandom(size) for _ in range(MANY)]
+    with open_producer(fleet.url, "direct") as producer:
+        for _ in range(count // MANY):
+            producer.send_many(topic, values)
+    for way in (columns, lists, records):
+        found: dict[str, list[tuple[float, float]]] = {route: [] for route in routes}
+        for _ in range(rounds):
+            for route in routes:
+                found[route].append(_read(fleet.url, route, topic, way, count))
+        for route, measured in found.items():
+            rates, used = zip(*measured, strict=True)
+            rate = statistics.median(rates)
+            print(
+                f"consume {size} B as {way.__name__}, {route}: {rate:,.0f} records/s, {rate * size / 1e6:,.0f} MB/s"
+                f" ({', '.join(f'{one:,.0f}' for one in rates)}); CPU of the client {statistics.median(used):.0%}"
+            )
+
+
+def _read(
+    url: str, route: str, topic: str, way: Callable[[Consumer], Iterator[int]], count: int
+) -> tuple[float, float]:
+    process = psutil.Process()
+    with Client(url, route=route) as client, client.consumer(topic, prefetch_bytes=64 << 20) as consumer:
+        began, used = time.perf_counter(), cpu(process)
+        assert sum(way(consumer)) == count
+        took, used = time.perf_counter() - began, cpu(process) - used
+    return count / took, used / took
+
+
 def latency(fleet: Fleet, route: str) -> None:
-    """Send at a steady pace, and see how long each record takes until it is acknowledged."""
-    took: list[float] = []
-    with open_producer(fleet.url, route) as producer:
-        producer.send("t", b"warm").result(10)
-        began = time.perf_counter()
-        for number in range(int(LATENCY_PER_S * LATENCY_S)):
-            time.sleep(max(0.0, began + number / LATENCY_PER_S - time.perf_counter()))
-            sent = time.perf_counter()
-            producer.send("t", b"x" * 100).add_done_callback(partial(_note, took, sent))
-        producer.flush()
-    print(f"until acknowledged, {LATENCY_PER_S} records/s of 100 B, {route}: {percentiles(took)}")
+    """Send at a steady pace; see how long each record takes until it is acknowledged, and until it is consumed."""
+    acknowledged: list[float] = []
+    consumed: list[float] = []
+    total = int(LATENCY_PER_S * LATENCY_S)
+    with Client(fleet.url, route=route) as client, client.producer() as producer:
+        for partition in range(PARTITIONS):
+            producer.send("t", b"warm", partition=partition).result(10)
+        with client.consumer("t", start="latest") as consumer:
+            reader = threading.Thread(target=_receive, args=(consumer, total, consumed))
+            reader.start()
+            began = time.perf_counter()
+            for number in range(total):
+                time.sleep(max(0.0, began + number / LATENCY_PER_S - time.perf_counter()))
+                sent = time.perf_counter()
+                delivery = producer.send("t", struct.pack("<d", sent) + b"x" * 92, partition=number % PARTITIONS)
+                delivery.add_done_callback(partial(_note, acknowledged, sent))
+            producer.flush()
+            reader.join()
+    for what, took in (("acknowledged", acknowledged), ("consumed", consumed)):
+        print(f"until {what}, {LATENCY_PER_S} records/s of 100 B, {route}: {percentiles(took)}")
+
+
+def _receive(consumer: Consumer, total: int, took: list[float]) -> None:
+    records = consumer.records(max_records=total, timeout_s=10)
+    took.extend(time.perf_counter() - struct.unpack_from("<d", record.value)[0] for record in records)
 
 
 def _note(took: list[float], sent: float, _: Delivery) -> None:
