@@ -143,6 +143,15 @@ def test_what_is_no_token_is_refused_with_the_rule(fleet: Fleet, change: dict[st
 # -- how they end -------------------------------------------------------------------------------------------------
 
 
+def test_a_new_token_is_valid_at_every_manager_at_once(fleet: Fleet) -> None:
+    for _ in range(5):
+        _, text = make(fleet, "consume")
+        assert [
+            httpx.get(f"{manager.own_url}/v1/topics/orders", headers=bearer(text), timeout=20).status_code
+            for manager in fleet.managers
+        ] == [200] * len(fleet.managers)
+
+
 def test_a_revoked_token_ends_within_seconds_on_all_servers(fleet: Fleet) -> None:
     id_, text = make(fleet, "consume:orders")
     wait_known(fleet, text)

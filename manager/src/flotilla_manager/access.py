@@ -1,17 +1,22 @@
 """Who may call this manager: the tokens of the last snapshot, so that no request asks the database.
 
-A token that was made or revoked through another manager is known here as soon as the view has seen it, about a second
-later. While the database is away, what is known stays in use; a token that expires does so all the same.
+A token that was revoked through another manager is known here as soon as the view has seen it, about a second later.
+One that is not known is looked for in the database before its holder is refused, since it may have been made a moment
+ago; those who show such tokens at about the same time share the question, so that they cannot keep the database busy.
+While the database is away, what is known stays in use; a token that expires does so all the same.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from flotilla.access import Access, AccessTable, Caller, NotAuthenticated, system_text
 from flotilla.serving.errors import Refusal
+from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.model import Snapshot
 from flotilla_manager.view import View
 
 Header = tuple[str, str]
+_LOOK_S = 0.1  # the database is asked about tokens that nobody knows at most so often
 
 
 class KnownTokens:
@@ -27,6 +32,16 @@ class KnownTokens:
     def is_known(self) -> bool:
         """Whether anything is known yet."""
         return self._view.snapshot is not None
+
+    async def look_again(self) -> bool:
+        """Look for tokens that are not known here yet; return whether the database could be asked."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(_LOOK_S - loop.time() % _LOOK_S)
+        try:
+            await self._view.refresh()
+        except MetadataError:
+            return False
+        return True
 
     @property
     def table(self) -> AccessTable:
@@ -64,6 +79,10 @@ class ManagerAccess(Access):
                 text = "Which tokens are valid is not known yet; try again."
                 raise Refusal("unavailable", text) from None  # it may be a valid one
             raise
+
+    async def look_again(self) -> bool:
+        """Look for tokens that are not known here yet; return whether there may be any."""
+        return await self._tokens.look_again()
 
     def knows(self, caller: Caller) -> bool:
         """Tell whether a caller who was let in would be let in now."""

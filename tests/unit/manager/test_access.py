@@ -18,6 +18,8 @@ from flotilla_manager.access import KnownTokens, ManagerAccess, system_headers
 from flotilla_manager.api.data import find_partition
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata import tokens as stored
+from flotilla_manager.metadata.errors import DatabaseAway
+from flotilla_manager.model import Snapshot
 from flotilla_manager.planning import CloseReplica, Stand
 from flotilla_manager.routing.gateway import Gateway
 from flotilla_manager.view import View
@@ -73,6 +75,41 @@ def test_tokens_follow_the_snapshot_without_a_query() -> None:
     with pytest.raises(NotAuthenticated):
         access.identify(shown(ALICE))
     assert access.identify(shown(BOB)).allows(Scope.CONSUME, "anything")
+
+
+def test_a_token_that_is_not_known_is_looked_for_and_those_who_show_such_share_the_question() -> None:
+    """Whoever makes a token and uses it at once is not refused; wrong ones do not keep the database busy."""
+
+    async def run() -> None:
+        asked = []
+
+        async def load(version: int) -> Snapshot | None:
+            asked.append(version)
+            await asyncio.sleep(0.01)
+            return replace(make_snapshot(), tokens=(ALICE.token,))
+
+        view = View(load, asyncio.get_running_loop().time)
+        view.snapshot = replace(make_snapshot(), tokens=())
+        access = ManagerAccess(SECRET.encode(), KnownTokens(view), lambda: 0)
+        with pytest.raises(NotAuthenticated):
+            access.identify(shown(ALICE))
+        assert await asyncio.gather(*(access.look_again() for _ in range(1000))) == [True] * 1000
+        assert access.identify(shown(ALICE)).token == ALICE.token
+        assert len(asked) <= 2
+
+    on_virtual_time(run())
+
+
+def test_while_the_database_is_away_an_unknown_token_stays_unknown() -> None:
+    async def run() -> None:
+        async def load(_: int) -> None:
+            raise DatabaseAway("away")
+
+        view = View(load, asyncio.get_running_loop().time)
+        view.snapshot = make_snapshot()
+        assert not await KnownTokens(view).look_again()
+
+    on_virtual_time(run())
 
 
 def test_a_token_expires_by_the_clock_alone() -> None:

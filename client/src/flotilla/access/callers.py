@@ -98,6 +98,10 @@ class Access:
         _, holder = self._holders.get(token.id.encode(), (b"", None))
         return holder is not None and holder.token == token and not token.is_expired(self._now_ms())
 
+    async def look_again(self) -> bool:
+        """Look whether there are tokens that are not known here yet; return whether that was worth a second look."""
+        return False
+
     def identify(self, authorization: bytes | None) -> Caller:
         """Tell who shows this; raises NotAuthenticated."""
         if authorization is None:

@@ -92,7 +92,12 @@ class Front:
             logger.debug("%s %s took %.1f ms", scope["method"], scope["path"][:200], took_ms)
 
     async def _answer(self, endpoint: Endpoint | None, scope: Scope, receive: Receive, send: Send) -> None:
-        self._enter(scope)
+        try:
+            self._enter(scope)
+        except Refusal as refusal:
+            if refusal.code != "unauthorized" or not await self.gate.look_again(scope):
+                raise
+            self._enter(scope)
         path = scope["path"]
         if self.count_connections() > self._connections_max and path not in self._always:
             raise Refusal("too_many_connections", f"{self._connections_max} connections is the limit; try again later")

@@ -125,6 +125,11 @@ class Gate:
             return
         _check(caller, rule, scope["path"])
 
+    async def look_again(self, scope: Scope) -> bool:
+        """Have a token that is not known looked for where new ones come from; return whether `enter` is to be tried."""
+        is_shown = any(key == _AUTHORIZATION for key, _ in scope["headers"])
+        return self.access is not None and is_shown and await self.access.look_again()
+
     def _identify(self, access: Access, scope: Scope) -> Caller:
         shown: bytes | None = None
         for key, value in scope["headers"]:
