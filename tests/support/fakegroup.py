@@ -8,9 +8,9 @@ from typing import Any
 from flotilla.client.cluster import TopicInfo
 from flotilla.client.config import ClientConfig
 from flotilla.client.errors import MemberGone, Refused, ServerUnreachable
-from flotilla_manager.groups import membership
-from flotilla_manager.groups.membership import GroupError, UnknownMember
-from flotilla_manager.groups.state import Group, Place, Strategy, Subscribed
+from flotilla.groups import membership
+from flotilla.groups.membership import GroupError, UnknownMember
+from flotilla.groups.state import Group, Place, Strategy, Subscribed
 from support.fakepartition import FakeRouter, topic_of
 
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
-from flotilla_manager.groups import membership
-from flotilla_manager.groups.membership import StaleGeneration, UnknownMember
-from flotilla_manager.groups.state import Group, Place, Strategy, Subscribed, Told, Topology
+from flotilla.groups import membership
+from flotilla.groups.membership import StaleGeneration, UnknownMember
+from flotilla.groups.state import Group, Place, Strategy, Subscribed, Told, Topology
 
 SENT_MAX = 30  # so many old requests are tried again and again
 ROUNDS_MAX = 4  # join; hear what to let go of; let go; get what others have let go of

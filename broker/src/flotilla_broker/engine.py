@@ -16,9 +16,9 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from flotilla.producers.errors import ProducerError
 from flotilla_broker.log import Durable, Entry, Log, LogError
 from flotilla_broker.partition.config import PartitionConfig
-from flotilla_broker.partition.errors import PartitionError
 from flotilla_broker.partition.meta import GroupKey, ReplicaMeta, kind_of
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.raft import Message, RaftConfig, RaftError, RaftGroup
@@ -164,7 +164,7 @@ class Engine:
                 chance=self._chance,
                 now=now,
             )
-        except (LogError, RaftError, PartitionError) as error:
+        except (LogError, RaftError, ProducerError) as error:
             logger.error("replica %s cannot run: %s", meta.key, error)  # noqa: TRY400 - it is not a surprise
             self.broken[key] = (meta, str(error))
             return

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from flotilla.groups.offsets import Bounds
+from flotilla.groups.state import Place
 from flotilla.serving.errors import Refusal
-from flotilla_manager.groups.offsets import Bounds
-from flotilla_manager.groups.state import Place
 from flotilla_manager.model import Topic
 from flotilla_manager.routing.gateway import Gateway
 

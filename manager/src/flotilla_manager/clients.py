@@ -22,9 +22,6 @@ _TAIL_S = 1.0
 _TOUCH_S = 1.0
 _ID_CHARS_MAX = 64
 
-NO_PRODUCER = "Producer not registered with topic."
-NO_CONSUMER = "Consumer not registered with topic."
-
 
 class NotRegistered(Refusal):
     """A client is not registered with a topic, as far as is known here: there may be another topic of that name."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from flotilla.serving.errors import Refusal
-from flotilla_manager.clients import NO_CONSUMER, NotRegistered, may_be_id
+from flotilla.serving.people import NO_CONSUMER
+from flotilla_manager.clients import NotRegistered, may_be_id
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.model import Advance, Consumer, Topic
 from flotilla_manager.records import Found, Records

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flotilla_manager.groups.assigning import assign
-from flotilla_manager.groups.state import Place, Strategy, Subscribed, Topology
+from flotilla.groups.assigning import assign
+from flotilla.groups.state import Place, Strategy, Subscribed, Topology
 from support.groupworld import places_of
 from support.topology import Case, cases
 

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from flotilla_manager.groups import membership
-from flotilla_manager.groups.state import Group, Strategy, Subscribed
+from flotilla.groups import membership
+from flotilla.groups.state import Group, Strategy, Subscribed
 from support.groupworld import Client, Leave, Request, World, targets_of
 
 EXAMPLES_MIN = 300
@@ -18,7 +18,7 @@ STRATEGIES = st.sampled_from([Strategy.STICKY, Strategy.STICKY, Strategy.RANGE, 
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """Guarantees: see the assertions of World, and flotilla_manager.groups.membership."""
+    """Guarantees: see the assertions of World, and flotilla.groups.membership."""
 
     def __init__(self) -> None:
         super().__init__()

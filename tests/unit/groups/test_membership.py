@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from flotilla_manager.groups import membership
-from flotilla_manager.groups.membership import OtherStrategy, StaleGeneration, UnknownMember
-from flotilla_manager.groups.state import Group, Holding, Place, Strategy, Subscribed, Told
+from flotilla.groups import membership
+from flotilla.groups.membership import OtherStrategy, StaleGeneration, UnknownMember
+from flotilla.groups.state import Group, Holding, Place, Strategy, Subscribed, Told
 
 ORDERS = {"orders": Subscribed("o", 4)}
 BOTH = {**ORDERS, "payments": Subscribed("p", 2)}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flotilla_manager.groups.offsets import Bounds, ResetKind, ResetTo, lag, reset_offset
+from flotilla.groups.offsets import Bounds, ResetKind, ResetTo, lag, reset_offset
 
 BOUNDS = Bounds(10, 30)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from flotilla.net import Disconnected, Pool, Response, TimedOut
+from flotilla.producers.errors import ProducerRefused
+from flotilla.producers.table import ProducerTable
 from flotilla.records import Buffer, assign, check, decode, encode
 from flotilla.serving.errors import STATUS_OF
-from flotilla_broker.partition.errors import ProducerRefused
-from flotilla_broker.partition.producers import ProducerTable
 from flotilla_manager.model import Broker, Partition, Snapshot, Topic, TopicState, Writer
 from flotilla_manager.routing.gateway import Gateway
 from flotilla_manager.view import View

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from flotilla.groups.offsets import Bounds
+from flotilla.groups.state import Place
 from flotilla.serving.errors import Refusal
 from flotilla_manager import bounds
 from flotilla_manager.bounds import Asking
-from flotilla_manager.groups.offsets import Bounds
-from flotilla_manager.groups.state import Place
 from support.metadata import a_topic
 
 TOPIC = a_topic(1, partitions=200)

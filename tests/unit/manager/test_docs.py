@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from flotilla_manager.api import shapes
-from flotilla_manager.api.params import Reader
+from flotilla.serving import shapes
+from flotilla.serving.params import Reader
 
 
 @pytest.mark.parametrize("kind", shapes.SAMPLES)

@@ -13,9 +13,10 @@ from flotilla.net import Pool, Response
 from flotilla.serving.asgi import Gone, Scope
 from flotilla.serving.errors import STATUS_OF, Refusal
 from flotilla.serving.limits import InFlight
+from flotilla.serving.people import failure, template
 from flotilla_manager.api.calls import make_calls
 from flotilla_manager.api.data import while_there
-from flotilla_manager.api.endpoint import PeopleEndpoint, away, failure, template
+from flotilla_manager.api.endpoint import PeopleEndpoint, away
 from flotilla_manager.api.forward import Forward
 from flotilla_manager.api.metrics import Metrics
 from flotilla_manager.api.people import People

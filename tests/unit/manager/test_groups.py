@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from flotilla.groups.membership import StaleGeneration, UnknownMember
+from flotilla.groups.offsets import Commit
+from flotilla.groups.state import Place, Strategy
+from flotilla.groups.telling import Answer
 from flotilla.serving.errors import Refusal
-from flotilla_manager.groups.membership import StaleGeneration, UnknownMember
-from flotilla_manager.groups.offsets import Commit
-from flotilla_manager.groups.state import Place, Strategy
-from flotilla_manager.groups.telling import Answer
 from flotilla_manager.metadata import groups as metadata_groups
 from flotilla_manager.metadata.errors import (
     DatabaseAway,

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from flotilla_manager.groups.membership import StaleGeneration, UnknownMember
-from flotilla_manager.groups.offsets import Commit
-from flotilla_manager.groups.state import Group, Holding, Member, Place, Strategy
+from flotilla.groups.membership import StaleGeneration, UnknownMember
+from flotilla.groups.offsets import Commit
+from flotilla.groups.state import Group, Holding, Member, Place, Strategy
 from flotilla_manager.metadata import Store, TopicMissing, groups, open_store
 from flotilla_manager.metadata.errors import (
     Fenced,

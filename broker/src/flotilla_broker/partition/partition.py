@@ -13,6 +13,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from flotilla.producers.errors import ProducerRefused, ProducerTableMalformed
+from flotilla.producers.table import ProducerTable, Retry
 from flotilla.records import BatchHeader, Buffer
 from flotilla_broker.log import EntryMissing, Log
 from flotilla_broker.partition.config import PartitionConfig
@@ -27,10 +29,8 @@ from flotilla_broker.partition.entries import (
     encode_instruction,
     parse,
 )
-from flotilla_broker.partition.errors import ProducerRefused, ProducerTableMalformed
 from flotilla_broker.partition.meta import ReplicaMeta, ReplicaState
 from flotilla_broker.partition.outcomes import Appended, Done, Failed, Unknown, Waiter, tell
-from flotilla_broker.partition.producers import ProducerTable, Retry
 from flotilla_broker.partition.retention import Stretch, keep_from
 from flotilla_broker.raft import Entry, EntryRefused, GroupLog, NotLeader, Port, RaftConfig, RaftGroup
 

@@ -13,12 +13,13 @@ from flotilla.serving.errors import Refusal
 from flotilla.serving.front import Front
 from flotilla.serving.gate import Gate
 from flotilla.serving.handlers import add_handlers
+from flotilla.serving.people import failure
 from flotilla.serving.quotas import Quotas
 from flotilla_manager.api.calls import make_calls
 from flotilla_manager.api.control import add_health, add_metadata_errors, is_for_writer, make_control
 from flotilla_manager.api.data import AppendEndpoint, FetchEndpoint
 from flotilla_manager.api.docs import describe_calls
-from flotilla_manager.api.endpoint import PeopleEndpoint, failure
+from flotilla_manager.api.endpoint import PeopleEndpoint
 from flotilla_manager.api.forward import Forward
 from flotilla_manager.api.groups import make_groups
 from flotilla_manager.api.metrics import Metrics

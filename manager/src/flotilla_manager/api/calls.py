@@ -4,17 +4,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from flotilla.access import Scope
-from flotilla_manager.api import shapes
-from flotilla_manager.api.people import (
+from flotilla.serving import shapes
+from flotilla.serving.people import (
     BAD_PARTITION_TO_CONSUME,
     BAD_PARTITION_TO_PRODUCE,
+    EXISTS,
+    NO_CONSUMER,
     NO_LOGS,
+    NO_PRODUCER,
     NO_TOPIC,
     Answer,
-    People,
 )
-from flotilla_manager.clients import NO_CONSUMER, NO_PRODUCER
-from flotilla_manager.writer.topics import EXISTS
+from flotilla_manager.api.people import People
 
 
 @dataclass(frozen=True, kw_only=True)

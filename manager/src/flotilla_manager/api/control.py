@@ -7,6 +7,7 @@ from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from flotilla.limits import PARTITIONS_MAX, REPLICATION_MAX, TOPIC_NAME_RULE
 from flotilla.serving.errors import Refusal
 from flotilla_manager.api import groups
 from flotilla_manager.api.deleting import DELETE_RECORDS
@@ -14,7 +15,6 @@ from flotilla_manager.api.endpoint import away
 from flotilla_manager.api.metrics import Metrics
 from flotilla_manager.api.programs import TOPICS, BatchBytes, Compressions
 from flotilla_manager.api.tokens import TOKENS
-from flotilla_manager.limits import PARTITIONS_MAX, REPLICATION_MAX, TOPIC_NAME_RULE
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import Fenced, MetadataError
 from flotilla_manager.writer.reports import Beat

@@ -36,9 +36,9 @@ from flotilla.serving.asgi import (
 )
 from flotilla.serving.errors import Refusal
 from flotilla.serving.gate import caller_of, lacks, recheck, require_of
+from flotilla.serving.jsonbatches import read_batch, write_records
 from flotilla.serving.limits import InFlight
 from flotilla_manager.api.endpoint import away
-from flotilla_manager.api.jsonbatches import read_batch, write_records
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.model import Topic

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field
 
+from flotilla.limits import PARTITIONS_MAX
 from flotilla.serving.errors import Refusal
-from flotilla_manager.limits import PARTITIONS_MAX
 from flotilla_manager.manager import Manager
 from flotilla_manager.model import Topic
 from flotilla_manager.records import FRESH_S

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI
 
+from flotilla.serving.shapes import SAMPLES
 from flotilla_manager.api.calls import Call
-from flotilla_manager.api.shapes import SAMPLES
 
 _REF = "#/components/schemas/{name}"
 _FAILURE = {

@@ -8,26 +8,19 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from flotilla.serving import request_ids
-from flotilla.serving.asgi import JSON, Gone, Headers, Receive, Scope, Send, content_length, read_body, respond
-from flotilla.serving.errors import RETRY_AFTER_S, Refusal, mistake
+from flotilla.serving.asgi import Gone, Headers, Receive, Scope, Send, content_length, read_body, respond
+from flotilla.serving.errors import Refusal, mistake
 from flotilla.serving.gate import caller_of, require
+from flotilla.serving.params import Reader
+from flotilla.serving.people import ANSWER, failure, success, template
 from flotilla_manager.api.calls import Call
 from flotilla_manager.api.forward import Forward
 from flotilla_manager.api.metrics import Metrics
-from flotilla_manager.api.params import Reader
-from flotilla_manager.api.people import NO_TOPIC, success
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import DatabaseAway, Fenced, MetadataError, OutcomeUnknown
 
 logger = logging.getLogger(__name__)
-
-_ANSWER: Headers = [JSON, (b"cache-control", b"no-store")]
-_KEPT_STATUSES = {401, 403, 404, 405, 413, 429, 500, 503, 504}
-_TOPICS = "/topics/"
-_PARTITIONS = "/partitions"
 
 
 class PeopleEndpoint:
@@ -65,7 +58,7 @@ class PeopleEndpoint:
                 body = await read_body(receive, self._bytes_max, held.add)
                 if call.by_writer and not self._manager.writer.is_writer:
                     return await self._forward(scope, body)
-                return 200, _ANSWER, success(await self._call(call, reader, scope, body, filled))
+                return 200, ANSWER, success(await self._call(call, reader, scope, body, filled))
         except Refusal as refusal:
             return failure(refusal)
         except Gone:
@@ -100,17 +93,6 @@ class PeopleEndpoint:
         return found
 
 
-def template(path: str) -> tuple[str, dict[str, str]]:
-    """Tell which row of the table a path belongs to, and what it fills in. The server has decoded it already."""
-    if not path.startswith(_TOPICS):
-        return path, {}
-    name = path.removeprefix(_TOPICS)
-    row = _TOPICS + "{name}"
-    if name.endswith(_PARTITIONS):
-        name, row = name.removesuffix(_PARTITIONS), row + _PARTITIONS
-    return (row, {"name": name}) if name and "/" not in name else (path, {})
-
-
 def check_length(scope: Scope, bytes_max: int) -> None:
     """Refuse a body that is too large before it is read."""
     if (content_length(scope) or 0) > bytes_max:
@@ -126,22 +108,3 @@ def away(error: MetadataError) -> Refusal:
         return Refusal("unavailable", "The database does not answer; try again.")
     logger.error("the database refused: %s", error)
     return Refusal("unavailable", "The metadata cannot be used now; try again.")
-
-
-def failure(refusal: Refusal) -> tuple[int, Headers, bytes]:
-    """Write a refusal in the shape for people."""
-    status = refusal.status if refusal.status in _KEPT_STATUSES else 400
-    message, word = str(refusal), "failure"
-    if refusal.code == "unknown_partition":
-        status, message = 400, NO_TOPIC
-    elif refusal.code == "not_leader":
-        status = 503
-    elif refusal.code in {"unknown_outcome", "internal"} or "in_doubt" in refusal.details:
-        word = "unknown"
-    elif refusal.code == "not_found" and message == NO_TOPIC:
-        status = 400
-    more = refusal.headers
-    if status in {429, 503}:
-        more.setdefault("retry-after", str(RETRY_AFTER_S))
-    headers = [*_ANSWER, *((name.encode(), value.encode()) for name, value in more.items())]
-    return status, headers, msgspec.json.encode({"status": word, "message": message})

@@ -6,9 +6,9 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
 
-from flotilla_manager.groups.offsets import ResetKind, ResetTo
-from flotilla_manager.groups.state import Strategy
-from flotilla_manager.limits import PARTITIONS_MAX, TOPIC_NAME_RULE
+from flotilla.groups.offsets import ResetKind, ResetTo
+from flotilla.groups.state import Strategy
+from flotilla.limits import PARTITIONS_MAX, TOPIC_NAME_RULE
 from flotilla_manager.metadata.tables import NOTE_LENGTH
 from flotilla_manager.model import Topic
 

@@ -10,12 +10,12 @@ from typing import Any
 from fastapi import Request
 
 from flotilla.access import Scope
+from flotilla.groups.offsets import Listed
+from flotilla.groups.state import Group, Place
+from flotilla.groups.telling import Answer
 from flotilla.serving.errors import Refusal
 from flotilla.serving.gate import caller_of, require
 from flotilla_manager.api.group_shapes import PlaceBody
-from flotilla_manager.groups.offsets import Listed
-from flotilla_manager.groups.state import Group, Place
-from flotilla_manager.groups.telling import Answer
 from flotilla_manager.manager import Manager
 from flotilla_manager.model import Topic
 

@@ -12,6 +12,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from flotilla.groups.membership import GroupError, OtherStrategy
+from flotilla.groups.offsets import Bounds, Commit, Listed, ResetKind, lag, reset_offset
+from flotilla.groups.state import Group, Place
+from flotilla.groups.telling import state_of
+from flotilla.limits import TOPIC_NAME_RULE
 from flotilla.serving.errors import Refusal
 from flotilla.serving.gate import caller_of
 from flotilla_manager.api.group_shapes import (
@@ -24,22 +29,12 @@ from flotilla_manager.api.group_shapes import (
     SyncBody,
 )
 from flotilla_manager.api.group_topics import GroupTopics
-from flotilla_manager.groups.membership import GroupError, OtherStrategy, StaleGeneration, UnknownMember
-from flotilla_manager.groups.offsets import Bounds, Commit, Listed, ResetKind, lag, reset_offset
-from flotilla_manager.groups.state import Group, Place
-from flotilla_manager.groups.telling import state_of
-from flotilla_manager.limits import TOPIC_NAME_RULE
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import GroupHasMembers, GroupMissing, NotOwner, TooManyGroups, TopicMissing
 
 GROUPS = "/v1/groups"
 _BY_WRITER = ("join", "sync", "heartbeat", "leave", "reset")
 _LIMIT_MAX = 1000
-_CODES: dict[type[GroupError], str] = {
-    UnknownMember: "unknown_member",
-    StaleGeneration: "stale_generation",
-    OtherStrategy: "conflict",
-}
 After = Annotated[str, Query(max_length=200, pattern=r"^[A-Za-z0-9._-]*$")]
 Limit = Annotated[int, Query(ge=1, le=_LIMIT_MAX)]
 OfTopic = Annotated[str | None, Query(pattern=f"^{TOPIC_NAME_RULE}$")]
@@ -314,7 +309,7 @@ def _refusing(topics: GroupTopics) -> Iterator[None]:
         yield
     except GroupError as error:
         details = {"strategy": error.theirs} if isinstance(error, OtherStrategy) else {}
-        raise Refusal(_CODES[type(error)], str(error), **details) from error
+        raise Refusal(error.code, str(error), **details) from error
     except NotOwner as error:
         raise Refusal("not_owner", str(error), partitions=topics.all_named(error.places)) from error
     except GroupHasMembers as error:

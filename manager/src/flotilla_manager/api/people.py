@@ -1,30 +1,31 @@
 """The API for people and curl, word for word: what each call does, in the stated order of checks."""
 
 import asyncio
-import base64
-import binascii
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
-
-import msgspec
+from typing import TypeVar
 
 from flotilla import __version__
 from flotilla.access import Caller, Scope
 from flotilla.records import encode
+from flotilla.serving import shapes
 from flotilla.serving.errors import Refusal
 from flotilla.serving.gate import require_of
-from flotilla_manager.api import shapes
-from flotilla_manager.clients import NO_CONSUMER, NO_PRODUCER, NotRegistered
+from flotilla.serving.people import (
+    BAD_PARTITION_TO_CONSUME,
+    BAD_PARTITION_TO_PRODUCE,
+    NO_CONSUMER,
+    NO_LOGS,
+    NO_PRODUCER,
+    NO_TOPIC,
+    Answer,
+    read_message,
+    write_message,
+)
+from flotilla_manager.clients import NotRegistered
 from flotilla_manager.manager import Manager
 from flotilla_manager.model import Topic
 from flotilla_manager.routing.lanes import batch_bytes
 
-NO_TOPIC = "Topic does not exist."
-NO_LOGS = "No logs available to consume."
-BAD_PARTITION_TO_PRODUCE = "Invalid Partition Number."
-BAD_PARTITION_TO_CONSUME = "Invalid partition number."
-
-Answer = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -292,41 +293,9 @@ def _status(active: bool) -> str:
     return "active" if active else "inactive"
 
 
-def read_message(params: shapes.Produce, bytes_max: int) -> bytes:
-    """Read the message: text, or base64."""
-    if (params.message is None) == (params.message_base64 is None):
-        raise Refusal("bad_request", "Give the message as 'message' or as 'message_base64'.")
-    if params.message is not None:
-        try:
-            value = params.message.encode()
-        except UnicodeEncodeError as error:
-            raise Refusal("bad_request", "'message' holds half a character; use 'message_base64'.") from error
-    else:
-        try:
-            value = base64.b64decode(params.message_base64 or "", validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise Refusal("bad_request", f"'message_base64' is not base64: {error}.") from error
-    if len(value) > bytes_max:
-        raise Refusal("too_large", f"The message has {len(value)} bytes; {bytes_max} is the limit.")
-    return value
-
-
 def check_topic_takes(topic: Topic, value: bytes) -> None:
     """Refuse a message that is too large for its topic, alone in a batch."""
     size, bytes_max = batch_bytes(1, len(value)), topic.batch_bytes_max
     if bytes_max is not None and size > bytes_max:
         text = f"The message makes a batch of {size} bytes; topic '{topic.name}' takes up to {bytes_max}."
         raise Refusal("too_large", text)
-
-
-def write_message(value: bytes) -> Answer:
-    """Write a message: as text if it is one."""
-    try:
-        return {"message": value.decode()}
-    except UnicodeDecodeError:
-        return {"message_base64": base64.b64encode(value).decode()}
-
-
-def success(answer: Answer) -> bytes:
-    """Write an answer down."""
-    return msgspec.json.encode({"status": "success", **answer})

@@ -11,11 +11,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from flotilla.access import Scope
-from flotilla.records import BATCH_BYTES_MAX, RECORDS_MAX
-from flotilla.serving.errors import Refusal
-from flotilla.serving.gate import caller_of, require
-from flotilla_manager.api.deleting import add_deleting
-from flotilla_manager.limits import (
+from flotilla.limits import (
     PARTITIONS_MAX,
     PARTITIONS_TOTAL_MAX,
     REPLICATION_MAX,
@@ -23,6 +19,10 @@ from flotilla_manager.limits import (
     TOPIC_NAME_RULE,
     TOPICS_MAX,
 )
+from flotilla.records import BATCH_BYTES_MAX, RECORDS_MAX
+from flotilla.serving.errors import Refusal
+from flotilla.serving.gate import caller_of, require
+from flotilla_manager.api.deleting import add_deleting
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.model import Topic

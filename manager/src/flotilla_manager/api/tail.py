@@ -17,9 +17,9 @@ from flotilla.access import Scope as Permission
 from flotilla.serving.asgi import Headers, Receive, Scope, Send, header, number, parse_query
 from flotilla.serving.errors import Refusal
 from flotilla.serving.gate import caller_of, recheck
+from flotilla.serving.jsonbatches import write_records
 from flotilla.serving.quotas import Meter
 from flotilla_manager.api.data import find_partition, leave
-from flotilla_manager.api.jsonbatches import write_records
 from flotilla_manager.manager import Manager
 from flotilla_manager.model import Topic
 from flotilla_manager.records import FRESH_S

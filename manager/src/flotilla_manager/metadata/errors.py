@@ -23,7 +23,7 @@ MetadataError
 
 from collections.abc import Sequence
 
-from flotilla_manager.groups.state import Place
+from flotilla.groups.state import Place
 
 
 class MetadataError(Exception):

@@ -16,10 +16,10 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Connection, Row, Select, Table, bindparam, delete, func, select, update
 
-from flotilla_manager.groups import membership
-from flotilla_manager.groups.offsets import Commit, Listed
-from flotilla_manager.groups.state import Group, Holding, Member, Place, Strategy
-from flotilla_manager.limits import GROUPS_MAX
+from flotilla.groups import membership
+from flotilla.groups.offsets import Commit, Listed
+from flotilla.groups.state import Group, Holding, Member, Place, Strategy
+from flotilla.limits import GROUPS_MAX
 from flotilla_manager.metadata import rows, tables
 from flotilla_manager.metadata.clock import now_ms
 from flotilla_manager.metadata.database import Database, state_row

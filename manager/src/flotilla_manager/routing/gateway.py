@@ -109,7 +109,7 @@ class Gateway:
 
     async def fetch(self, topic: Topic, index: int, query: str, *, seconds: float, wait_s: float = 0.0) -> Response:
         """Fetch batches; `query` says which ones."""
-        target = f"/v1/fetch?topic=id:{topic.id}&partition={index}&{query}"
+        target = f"/v1/fetch?topic=id:{topic.id}&partition={index}" + (f"&{query}" if query else "")
         return await self.ask(
             Question(topic=topic, index=index, method="GET", target=target, wait_s=wait_s), seconds + wait_s
         )

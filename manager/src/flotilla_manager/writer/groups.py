@@ -1,6 +1,6 @@
 """The writer's side of consumer groups: who is in them, and who fell silent.
 
-What a group becomes is decided by pure functions (`flotilla_manager.groups.membership`). Here every change is written
+What a group becomes is decided by pure functions (`flotilla.groups.membership`). Here every change is written
 to the database first, under the writer's epoch, and only then remembered and told. Of each group, one change is made at
 a time. Groups that have members are kept in memory; if a write fails, nobody knows what is true, and the group is read
 again. Signs of life change memory only.
@@ -15,12 +15,13 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Seque
 from contextlib import asynccontextmanager, contextmanager
 from weakref import WeakValueDictionary
 
+from flotilla.groups import membership
+from flotilla.groups.listening import Kept
+from flotilla.groups.offsets import Commit
+from flotilla.groups.state import Group, Member, Place, Strategy, Subscribed, Topology
+from flotilla.groups.telling import Answer, Beaten, answer, answer_beat
+from flotilla.limits import GROUP_MEMBERS_MAX, GROUP_PARTITIONS_MAX, GROUPS_MAX
 from flotilla.serving.errors import Refusal
-from flotilla_manager.groups import membership
-from flotilla_manager.groups.offsets import Commit
-from flotilla_manager.groups.state import Group, Member, Place, Strategy, Subscribed, Topology
-from flotilla_manager.groups.telling import Answer, Beaten, answer, answer_beat
-from flotilla_manager.limits import GROUP_MEMBERS_MAX, GROUP_PARTITIONS_MAX, GROUPS_MAX
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata.errors import (
     Fenced,
@@ -34,7 +35,6 @@ from flotilla_manager.metadata.errors import (
 from flotilla_manager.model import Snapshot
 from flotilla_manager.view import View
 from flotilla_manager.writer.leadership import Leadership
-from flotilla_manager.writer.listening import Kept
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from flotilla_manager.limits import TOPIC_NAME
+from flotilla.limits import TOPIC_NAME
 from flotilla_manager.model import Broker, Replica
 from flotilla_manager.planning import Book, Report
 

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from flotilla.serving.errors import Refusal
+from flotilla.serving.people import BAD_PARTITION_TO_CONSUME, NO_TOPIC
 from flotilla_manager.access import KnownTokens
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata.errors import Fenced, TopicMissing
@@ -19,11 +20,10 @@ from flotilla_manager.writer.leadership import Leadership
 from flotilla_manager.writer.orders import OrderFailed, Orders
 from flotilla_manager.writer.reports import Beat, Reports
 from flotilla_manager.writer.steward import Steward
-from flotilla_manager.writer.topics import MISSING, Topics, TopicSpec
+from flotilla_manager.writer.topics import Topics, TopicSpec
 
 logger = logging.getLogger(__name__)
 
-_BAD_PARTITION = "Invalid partition number."
 _ID_BYTES = 16
 
 
@@ -121,9 +121,9 @@ class WriterService:
         epoch = self._epoch()
         topic = await self._view.find_topic(name)
         if topic is None:
-            raise Refusal("bad_request", MISSING)
+            raise Refusal("bad_request", NO_TOPIC)
         if partition is not None and not 0 <= partition < len(topic.partitions):
-            raise Refusal("bad_request", _BAD_PARTITION)
+            raise Refusal("bad_request", BAD_PARTITION_TO_CONSUME)
         positions = [0] * len(topic.partitions)
         if latest:
             for index in range(len(positions)) if partition is None else (partition,):
@@ -134,7 +134,7 @@ class WriterService:
                 self._database.store.register_consumer, epoch, id_, topic.id, partition, positions
             )
         except TopicMissing as error:
-            raise Refusal("bad_request", MISSING) from error
+            raise Refusal("bad_request", NO_TOPIC) from error
         return id_
 
     # -- brokers ------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
+from flotilla.limits import PARTITIONS_TOTAL_MAX, TOPICS_MAX
 from flotilla.serving.errors import Refusal
-from flotilla_manager.limits import PARTITIONS_TOTAL_MAX, TOPICS_MAX
+from flotilla.serving.people import EXISTS, NO_TOPIC
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata.errors import MetadataError, TopicExists, TopicMissing
 from flotilla_manager.model import Partition, Snapshot, Topic, TopicState
@@ -22,10 +23,8 @@ from flotilla_manager.writer.steward import Steward
 
 logger = logging.getLogger(__name__)
 
-EXISTS = "Topic already exists."
 BEING_MADE = "The topic is being made; try again in a moment."
 REMOVED = "The topic was removed just now; try again."
-MISSING = "Topic does not exist."
 _LEADER_S = 3.0
 _QUESTIONS_MAX = 64
 _LIVE = (TopicState.CREATING, TopicState.READY)
@@ -148,12 +147,12 @@ class Topics:
             snapshot = await self._look()
             topic = snapshot.ready.get(name)
             if topic is None:
-                raise Refusal("not_found", MISSING)
+                raise Refusal("not_found", NO_TOPIC)
             check_owner(topic, owner)
             try:
                 await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.DELETING)
             except TopicMissing as error:
-                raise Refusal("not_found", MISSING) from error
+                raise Refusal("not_found", NO_TOPIC) from error
             await self._steward.give(closes(topic), epoch, snapshot)
             self._steward.wake()
             await self._show()
@@ -171,7 +170,7 @@ class Topics:
         async with self._alone(name):
             topic = (await self._look()).ready.get(name)
             if topic is None:
-                raise Refusal("not_found", MISSING)
+                raise Refusal("not_found", NO_TOPIC)
             return await self._configure(epoch, topic, replace(spec_of(topic), **changes))
 
     async def _configure(self, epoch: int, topic: Topic, spec: TopicSpec) -> Topic:

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 
-from flotilla_manager.groups.state import Place, Strategy, Topology
+from flotilla.groups.state import Place, Strategy, Topology
 
 _Subscribers = dict[str, list[str]]  # names of topics, sorted, with the ids of their members, sorted
 

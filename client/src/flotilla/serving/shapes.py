@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from flotilla.limits import PARTITIONS_MAX, REPLICATION_MAX, TOPIC_BATCH_BYTES_MIN, TOPIC_NAME
 from flotilla.records import BATCH_BYTES_MAX
-from flotilla_manager.limits import PARTITIONS_MAX, REPLICATION_MAX, TOPIC_BATCH_BYTES_MIN, TOPIC_NAME
 
 _NUMBER_MAX = (1 << 63) - 1
 _SEQUENCE_MAX = (1 << 31) - 1

@@ -24,17 +24,26 @@ Nothing here knows a clock: who has been silent for too long is for the caller t
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import ClassVar
 
-from flotilla_manager.groups.assigning import assign
-from flotilla_manager.groups.state import Group, Holding, Member, Place, Strategy, Told, Topology
+from flotilla.groups.assigning import assign
+from flotilla.groups.state import Group, Holding, Member, Place, Strategy, Told, Topology
 
 
 class GroupError(Exception):
-    """A group refuses a request; the message says why, and what to do."""
+    """A group refuses a request; the message says why, and what to do.
+
+    Attributes:
+        code: names the reason for programs; it never changes.
+    """
+
+    code: ClassVar[str]
 
 
 class UnknownMember(GroupError):
     """The group has no such member (any more)."""
+
+    code = "unknown_member"
 
     def __init__(self) -> None:
         super().__init__("the group has no such member: it left, was silent for too long or was removed; join again")
@@ -42,6 +51,8 @@ class UnknownMember(GroupError):
 
 class StaleGeneration(GroupError):
     """The request is not from the present life of this member."""
+
+    code = "stale_generation"
 
     def __init__(self, generation: int, joined: int, present: int) -> None:
         super().__init__(
@@ -52,6 +63,8 @@ class StaleGeneration(GroupError):
 
 class OtherStrategy(GroupError):
     """The other members deal partitions out in another way."""
+
+    code = "conflict"
 
     def __init__(self, theirs: Strategy, asked: Strategy) -> None:
         super().__init__(f"the members of this group use the strategy '{theirs}': join with it, not with '{asked}'")

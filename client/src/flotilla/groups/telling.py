@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from flotilla_manager.groups import membership
-from flotilla_manager.groups.state import Group, Member, Told
+from flotilla.groups import membership
+from flotilla.groups.state import Group, Member, Told
 
 _HEARTBEAT_MS_MAX = 500  # while partitions change hands
 _BEATS = 3  # in a timeout

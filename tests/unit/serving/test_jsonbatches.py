@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flotilla.records import assign, check, decode, encode
 from flotilla.serving.errors import Refusal
-from flotilla_manager.api.jsonbatches import read_batch, write_records
+from flotilla.serving.jsonbatches import read_batch, write_records
 from unit.records.forge import batch_around, with_fields
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

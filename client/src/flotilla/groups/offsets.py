@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from flotilla_manager.groups.state import Group, Place
+from flotilla.groups.state import Group, Place
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from flotilla.limits import TOPIC_NAME_RULE
 from flotilla.serving.errors import Refusal
-from flotilla_manager.limits import TOPIC_NAME_RULE
 
 T = TypeVar("T", bound=msgspec.Struct)
 

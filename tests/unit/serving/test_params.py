@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flotilla.serving import shapes
 from flotilla.serving.errors import Refusal
-from flotilla_manager.api import shapes
-from flotilla_manager.api.params import Reader
+from flotilla.serving.params import Reader
 
 PRODUCE = Reader(shapes.Produce)
 GIVEN = b'{"topic": "t", "producer_id": "p", "message": "m", "partition_index": %s}'

@@ -1,6 +1,6 @@
-"""What can go wrong in a partition.
+"""What can go wrong with the batches of producers.
 
-PartitionError
+ProducerError
 ├── ProducerRefused         a batch does not follow what its producer sent before; nothing of it was written now
 │   ├── SequenceReused      sequence_reused: the sequence belongs to another batch
 │   ├── SequenceGap         sequence_gap: records before this batch are missing
@@ -17,11 +17,11 @@ whether an earlier attempt of the same batch was written is as unknown after it 
 from typing import ClassVar
 
 
-class PartitionError(Exception):
-    """The root of everything that a partition raises."""
+class ProducerError(Exception):
+    """The root of everything that the table of producers raises."""
 
 
-class ProducerRefused(PartitionError):
+class ProducerRefused(ProducerError):
     """A batch does not follow what its producer sent before.
 
     The text says what was expected, what came, and what the client should do.
@@ -63,9 +63,9 @@ class ProducerUnknown(ProducerRefused):
     code = "unknown_producer"
 
 
-class ProducerTableMisuse(PartitionError):
+class ProducerTableMisuse(ProducerError):
     """The caller broke a rule of the table. Nothing was changed."""
 
 
-class ProducerTableMalformed(PartitionError):
+class ProducerTableMalformed(ProducerError):
     """The bytes are not a saved table, or not one of a version that is known here."""

@@ -1,14 +1,14 @@
-"""A group in the writer's memory, and until when each of its members may be silent, by the clock of this process.
+"""A group in the memory of whoever decides, and until when each of its members may be silent, by a clock of its own.
 
 A member is heard of when it joins, syncs or sends a heartbeat. Time in which this process did not listen, because it
 slept or was busy, is nobody's silence: it is for the caller to notice, and to say so here.
 """
 
-from flotilla_manager.groups.state import Group, Member, Topology
+from flotilla.groups.state import Group, Member, Topology
 
 
 class Kept:
-    """A group with members, as it is in the database."""
+    """A group with members, as it was last written down."""
 
     def __init__(self, group: Group, now: float) -> None:
         """Keep a group. Everybody has a full timeout."""

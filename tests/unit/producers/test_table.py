@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from flotilla.records import BASE_SEQUENCE_MAX, NO_PRODUCER, RECORDS_MAX, BatchHeader
-from flotilla_broker.partition.errors import (
+from flotilla.producers.errors import (
     EpochStale,
-    PartitionError,
+    ProducerError,
     ProducerRefused,
     ProducerTableMalformed,
     ProducerTableMisuse,
@@ -24,7 +23,8 @@ from flotilla_broker.partition.errors import (
     SequenceOverlap,
     SequenceReused,
 )
-from flotilla_broker.partition.producers import BATCHES_REMEMBERED, ProducerTable, Retry
+from flotilla.producers.table import BATCHES_REMEMBERED, ProducerTable, Retry
+from flotilla.records import BASE_SEQUENCE_MAX, NO_PRODUCER, RECORDS_MAX, BatchHeader
 
 ANN = b"A" * 16
 BOB = b"B" * 16
@@ -187,7 +187,7 @@ def test_every_refusal_has_a_code_of_its_own() -> None:
         "unknown_producer",
     ]
     assert set(ProducerRefused.__subclasses__()) == set(kinds)
-    assert issubclass(ProducerRefused, PartitionError)
+    assert issubclass(ProducerRefused, ProducerError)
 
 
 def test_a_refused_batch_changes_nothing() -> None:

@@ -31,8 +31,7 @@ from typing import Final, Self
 
 import msgspec
 
-from flotilla.records import NO_PRODUCER, PRODUCER_ID_BYTES, BatchHeader
-from flotilla_broker.partition.errors import (
+from flotilla.producers.errors import (
     EpochStale,
     ProducerTableMalformed,
     ProducerTableMisuse,
@@ -41,6 +40,7 @@ from flotilla_broker.partition.errors import (
     SequenceOverlap,
     SequenceReused,
 )
+from flotilla.records import NO_PRODUCER, PRODUCER_ID_BYTES, BatchHeader
 
 FORMAT: Final = 1
 """Of a saved table."""

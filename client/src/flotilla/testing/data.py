@@ -1,0 +1,133 @@
+"""Batches in and out, as brokers have them and as managers pass them on: `/v1/append` and `/v1/fetch`."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from flotilla.records import Buffer
+from flotilla.serving.appends import APPENDS_TYPE, PARTITION_MAX, appended, check_batch_size, read_appends, result
+from flotilla.serving.asgi import JSON, Headers, check_size, number, parse_query
+from flotilla.serving.errors import Refusal
+from flotilla.serving.jsonbatches import read_batch, write_records
+from flotilla.testing.calls import Filled, Table
+from flotilla.testing.http import Answer, Request
+from flotilla.testing.partition import Partition
+from flotilla.testing.world import BODY_BYTES_MAX, World
+
+_JSON_TYPE = b"application/json"
+_BATCH_TYPE = (b"content-type", b"application/vnd.flotilla.batch")
+_NO_STORE = (b"cache-control", b"no-store")
+_FETCH_BYTES = 1 << 20
+_FETCH_BYTES_MAX = 32 << 20
+_WAIT_MS_MAX = 30_000
+_PARAMETERS = {"topic", "partition", "offset", "timestamp_ms", "max_bytes", "wait_ms", "replica"}
+
+
+class Data:
+    """Takes batches, and gives them."""
+
+    def __init__(self, world: World, now_ms: Callable[[], int]) -> None:
+        self._world = world
+        self._now_ms = now_ms
+
+    @property
+    def table(self) -> Table:
+        """The calls."""
+        return {("POST", "/v1/append"): self.append, ("GET", "/v1/fetch"): self.fetch}
+
+    def append(self, request: Request, _: Filled) -> dict[str, Any]:
+        """Store one batch, or several."""
+        check_size(len(request.body), BODY_BYTES_MAX)
+        kind = request.headers.get(b"content-type")
+        if kind == APPENDS_TYPE:
+            return {"results": self._append_all(request.body)}
+        query = parse_query(request.query)
+        batch: Buffer = read_batch(request.body) if kind == _JSON_TYPE else request.body
+        return self._append(query.get("topic", ""), number(query, "partition", None, PARTITION_MAX), batch)
+
+    def _append_all(self, body: bytes) -> list[dict[str, Any]]:
+        results = []
+        for one in read_appends(body):
+            try:
+                results.append(result(one, self._append(one.topic, one.partition, one.batch)))
+            except Refusal as refusal:
+                results.append(result(one, refusal))
+        return results
+
+    def _append(self, name: str, index: int, batch: Buffer) -> dict[str, Any]:
+        topic, partition = self._world.require_partition(name, index)
+        check_batch_size(topic.name, len(batch), topic.settings.batch_bytes_max)
+        return appended(*partition.append(batch, self._now_ms()))
+
+    async def fetch(self, request: Request, _: Filled) -> Answer:
+        """Give batches from an offset on; wait for them if asked to."""
+        query = parse_query(request.query)
+        check_query(query)
+        bytes_max = min(number(query, "max_bytes", _FETCH_BYTES), _FETCH_BYTES_MAX)
+        wait_s = min(number(query, "wait_ms", 0), _WAIT_MS_MAX) / 1000
+        place = query.get("topic", ""), number(query, "partition", None, PARTITION_MAX)
+        topic, partition = self._world.require_partition(*place)
+        offset = find_offset(partition, query)
+        if wait_s and offset == partition.next_offset:
+            await _wait(partition, wait_s)
+            if self._world.require_partition(*place)[0].id != topic.id:
+                raise Refusal("unknown_partition", "the topic was removed; there is another one with its name")
+        batches = partition.read(offset, bytes_max)
+        if _JSON_TYPE in request.headers.get(b"accept", b""):
+            return Answer(200, [JSON, _NO_STORE], [_write_json(partition, offset, batches)])
+        return Answer(200, _headers(partition, offset), batches)
+
+
+def check_query(query: dict[str, str]) -> None:
+    """Refuse what would be ignored silently."""
+    unknown = sorted(query.keys() - _PARAMETERS)
+    if unknown:
+        raise Refusal("bad_request", f"{unknown[0][:40]!r} is not known; there are {', '.join(sorted(_PARAMETERS))}")
+    if "offset" in query and "timestamp_ms" in query:
+        raise Refusal("bad_request", "there is an offset and a timestamp_ms; one of them says where to begin")
+    if query.get("replica", "leader") not in {"leader", "any"}:
+        raise Refusal("bad_request", f"replica is {query['replica'][:40]!r}; it must be leader or any")
+
+
+def find_offset(partition: Partition, query: dict[str, str]) -> int:
+    """Tell where to begin: at an offset, at a time, at the earliest record or behind the latest. Raises Refusal."""
+    if "timestamp_ms" in query:
+        return partition.offset_at_time(number(query, "timestamp_ms", None))
+    text = query.get("offset")
+    if text == "earliest":
+        return partition.first_offset
+    if text == "latest":
+        return partition.next_offset
+    offset = number(query, "offset", None)
+    partition.require_reached(offset, f"offset {offset}")
+    return offset
+
+
+async def _wait(partition: Partition, seconds: float) -> None:
+    """Wait until something happens in a partition, but not for ever."""
+    changed = asyncio.Event()
+    undo = partition.watch(changed.set)
+    timer = asyncio.get_running_loop().call_later(seconds, changed.set)
+    try:
+        await changed.wait()
+    finally:
+        undo()
+        timer.cancel()
+
+
+def _headers(partition: Partition, offset: int) -> Headers:
+    return [
+        _BATCH_TYPE,
+        _NO_STORE,
+        (b"flotilla-offset", str(offset).encode()),
+        (b"flotilla-first-offset", str(partition.first_offset).encode()),
+        (b"flotilla-next-offset", str(partition.next_offset).encode()),
+    ]
+
+
+def _write_json(partition: Partition, offset: int, batches: list[bytes]) -> bytes:
+    records, next_offset = write_records(b"".join(batches), offset)
+    bounds = {"first_offset": partition.first_offset, "end_offset": partition.next_offset}
+    return msgspec.json.encode({"records": records, "next_offset": next_offset, **bounds})

@@ -1,0 +1,210 @@
+"""What a fake knows: topics with their partitions, brokers, and what both are told as. Everything is in memory.
+
+A topic that is made again under its old name is another one, with another id. Who holds what is made up: partitions are
+dealt to brokers in turn, and the first of them leads.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from flotilla.groups.state import Subscribed, Topology
+from flotilla.limits import PARTITIONS_MAX, PARTITIONS_TOTAL_MAX, TOPICS_MAX
+from flotilla.records import BATCH_BYTES_MAX, RECORDS_MAX
+from flotilla.serving.errors import Refusal
+from flotilla.serving.people import EXISTS, NO_TOPIC
+from flotilla.testing.partition import Partition
+
+MESSAGE_BYTES_MAX = 1 << 20
+BODY_BYTES_MAX = 32 << 20
+WEEK_MS = 7 * 24 * 3600 * 1000
+BY_ID = "id:"
+_ID_BYTES = 16
+_SHOWN_MAX = 200
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker: a port, behind which is the same fake."""
+
+    id: str
+    host: str
+    cordoned: bool = False  # it does not lead
+    removed: bool = False
+
+    @property
+    def url(self) -> str:
+        """Where clients reach it."""
+        return f"http://{self.host}"
+
+
+@dataclass(kw_only=True)
+class Settings:
+    """What can be changed of a topic."""
+
+    retention_ms: int | None = WEEK_MS
+    retention_bytes: int | None = None
+    batch_bytes_max: int | None = None
+    compression: str | None = None
+
+
+@dataclass(kw_only=True)
+class Topic:
+    """A topic."""
+
+    name: str
+    id: str
+    replication: int
+    settings: Settings
+    partitions: list[Partition] = field(default_factory=list)
+
+
+class World:
+    """Topics and brokers."""
+
+    def __init__(self, brokers: Collection[Broker], random_bytes: Callable[[int], bytes]) -> None:
+        self._brokers = {broker.id: broker for broker in brokers}
+        self.topics: dict[str, Topic] = {}  # by name, in the order of creation
+        self.version = 1
+        self._random_bytes = random_bytes
+        self._cluster_id = self.draw_id()
+
+    def draw_id(self) -> str:
+        """Draw an id that nobody has."""
+        return self._random_bytes(_ID_BYTES).hex()
+
+    @property
+    def brokers(self) -> list[Broker]:
+        """The brokers that take part."""
+        return [broker for broker in self._brokers.values() if not broker.removed]
+
+    def find_broker(self, host: str, *, removed: bool = False) -> Broker | None:
+        """Find a broker by its address or its id, among those that take part or among those that do not."""
+        fitting = (one for one in self._brokers.values() if one.removed is removed)
+        return next((one for one in fitting if host in {one.id, one.host, one.url}), None)
+
+    def put_broker(self, broker: Broker) -> None:
+        """Change what is known of a broker."""
+        self._brokers[broker.id] = broker
+        self.version += 1
+
+    @property
+    def topology(self) -> Topology:
+        """The topics as groups see them."""
+        return {name: Subscribed(topic.id, len(topic.partitions)) for name, topic in self.topics.items()}
+
+    # -- topics -------------------------------------------------------------------------------------------
+
+    def create(self, name: str, partitions: int, replication: int, settings: Settings) -> Topic:
+        """Make a topic. Raises Refusal."""
+        if name in self.topics:
+            raise Refusal("exists", EXISTS)
+        self._check_room(partitions, topics=1)
+        replicas = min(replication, len(self.brokers))
+        topic = Topic(name=name, id=self.draw_id(), replication=replicas, settings=settings)
+        topic.partitions += (Partition() for _ in range(partitions))
+        self.topics[name] = topic
+        self.version += 1
+        return topic
+
+    def grow(self, topic: Topic, partitions: int) -> None:
+        """Add partitions. Raises Refusal."""
+        more = partitions - len(topic.partitions)
+        if more < 0:
+            text = f"Topic '{topic.name}' has {len(topic.partitions)} partitions; there can only be more."
+            raise Refusal("conflict", text)
+        self._check_room(more)
+        topic.partitions += (Partition() for _ in range(more))
+        self.version += 1
+
+    def delete(self, name: str) -> None:
+        """Remove a topic. Raises Refusal."""
+        topic = self.topics.pop(name, None)
+        if topic is None:
+            raise Refusal("not_found", NO_TOPIC)
+        self.version += 1
+        for partition in topic.partitions:
+            partition.close()
+
+    def _check_room(self, partitions: int, topics: int = 0) -> None:
+        if len(self.topics) + topics > TOPICS_MAX:
+            raise Refusal("bad_request", f"There are {len(self.topics)} topics; {TOPICS_MAX} is the limit.")
+        total = sum(len(topic.partitions) for topic in self.topics.values())
+        if total + partitions > PARTITIONS_TOTAL_MAX:
+            raise Refusal("bad_request", f"There are {total} partitions; {PARTITIONS_TOTAL_MAX} is the limit.")
+
+    def by_id(self, topic_id: str) -> Topic | None:
+        """Find a topic by its id."""
+        return next((topic for topic in self.topics.values() if topic.id == topic_id), None)
+
+    def require(self, name: str) -> Topic:
+        """Find a topic, as programs name it. Raises Refusal."""
+        topic = self.topics.get(name)
+        if topic is None:
+            raise Refusal("not_found", f"there is no topic {name[:_SHOWN_MAX]!r}")
+        return topic
+
+    def require_partition(self, name: str, index: int) -> tuple[Topic, Partition]:
+        """Find a partition by its topic's name, or by `id:` and its id. Raises Refusal."""
+        topic = self.by_id(name.removeprefix(BY_ID)) if name.startswith(BY_ID) else self.topics.get(name)
+        if topic is None or index >= len(topic.partitions):
+            text = f"there is no partition {index} of a topic {name[:_SHOWN_MAX]!r}"
+            raise Refusal("unknown_partition", text)
+        return topic, topic.partitions[index]
+
+    # -- what is told -------------------------------------------------------------------------------------
+
+    def replicas(self, topic: Topic, index: int) -> list[str]:
+        """Name the brokers that hold a partition; the first one leads."""
+        brokers = self.brokers
+        held = [brokers[(index + at) % len(brokers)] for at in range(min(topic.replication, len(brokers)))]
+        return [broker.id for broker in sorted(held, key=lambda broker: broker.cordoned)]
+
+    def count_replicas(self, broker: Broker) -> int:
+        """Tell how many partitions a broker holds."""
+        return sum(
+            broker.id in self.replicas(topic, index)
+            for topic in self.topics.values()
+            for index in range(len(topic.partitions))
+        )
+
+    def describe(self, topic: Topic) -> dict[str, Any]:
+        """Tell everything about a topic that programs need."""
+        settings = topic.settings
+        return {
+            "name": topic.name,
+            "id": topic.id,
+            "replication": topic.replication,
+            "retention_ms": settings.retention_ms,
+            "retention_bytes": settings.retention_bytes,
+            "batch_bytes_max": settings.batch_bytes_max,
+            "compression": settings.compression,
+            "owner": None,
+            "partitions": [
+                {"index": at, "epoch": 1, "replicas": (held := self.replicas(topic, at)), "leader": held[0]}
+                for at in range(len(topic.partitions))
+            ],
+        }
+
+    def metadata(self, names: list[str] | None) -> dict[str, Any]:
+        """Tell where everything is: all topics, or those that are named."""
+        found = self.topics.values() if names is None else filter(None, map(self.topics.get, dict.fromkeys(names)))
+        return {
+            "version": self.version,
+            "cluster_id": self._cluster_id,
+            "topics": [self.describe(topic) for topic in found],
+            "missing": [name for name in names or () if name not in self.topics],
+            "brokers": [
+                {"id": one.id, "url": one.url, "rack": None, "active": True, "cordoned": one.cordoned}
+                for one in self.brokers
+            ],
+            "limits": {
+                "batch_bytes_max": BATCH_BYTES_MAX,
+                "batch_records_max": RECORDS_MAX,
+                "body_bytes_max": BODY_BYTES_MAX,
+                "message_bytes_max": MESSAGE_BYTES_MAX,
+                "partitions_max": PARTITIONS_MAX,
+                "partitions_total_max": PARTITIONS_TOTAL_MAX,
+                "topics_max": TOPICS_MAX,
+            },
+        }

@@ -1,1 +1,0 @@
-"""Consumer groups: who has which partition. Pure; the writer asks, stores and answers."""
