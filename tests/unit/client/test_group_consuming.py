@@ -12,7 +12,7 @@ from flotilla.client.engine import Engine
 from flotilla.client.errors import MemberGone, Refused
 from flotilla.client.lanes import Chunk
 from flotilla.client.positions import ConsumerRecord, Place
-from flotilla_manager.groups.state import Place as OfGroup
+from flotilla.groups.state import Place as OfGroup
 from support.fakegroup import FakeEngine
 from support.fakepartition import FakePartition, FakeRouter
 
@@ -99,6 +99,30 @@ def test_a_member_that_is_taken_out_stops_at_once_and_joins_again() -> None:
         (record,) = await read(one, 1)
         assert record.offset == 0, "nothing was committed"
         assert [what for _, what, _ in bench.said] == ["assigned", "lost", "assigned"]
+
+    run(test)
+
+
+def test_a_member_that_is_replaced_does_not_send_another_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would throw out the one that replaced it, even if nobody waits for the answer."""
+
+    async def test(bench: Bench) -> None:
+        sent: list[str] = []
+        ask = bench.managers.ask
+
+        async def note(method: str, target: str, body: Any = None, *, seconds: float) -> Any:  # noqa: ANN401 - any JSON
+            sent.append(target.rpartition("/")[2])
+            return await ask(method, target, body, seconds=seconds)
+
+        monkeypatch.setattr(bench.managers, "ask", note)
+        one = await bench.member("me")
+        two = await bench.member("me")
+        with pytest.raises(MemberGone, match="another consumer has joined group 'g' as 'me'"):
+            await read(one, 100)
+        beats = sent.count("heartbeat")
+        await bench.until(lambda: sent.count("heartbeat") > beats + 2)
+        assert sent.count("join") == 2
+        assert len(await read(two, 1)) == 1
 
     run(test)
 

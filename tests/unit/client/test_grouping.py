@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from flotilla.client.grouping import Call, Member, Told
 from flotilla.client.positions import Share
-from flotilla_manager.groups import membership
-from flotilla_manager.groups.membership import GroupError
-from flotilla_manager.groups.state import Place, Strategy, Subscribed
+from flotilla.groups import membership
+from flotilla.groups.membership import GroupError
+from flotilla.groups.state import Place, Strategy, Subscribed
 from support.groupworld import Answer, Client, Commit, Hold, Request, World, refused_of
 
 EXAMPLES_MIN = 300

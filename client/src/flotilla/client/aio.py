@@ -1,10 +1,13 @@
 """`AsyncClient`: the client on the loop of its caller."""
 
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from weakref import WeakSet
 
+from flotilla.client import tables
 from flotilla.client.admin import AsyncBrokers, AsyncGroups, AsyncTokens, AsyncTopics
 from flotilla.client.async_consumer import AsyncConsumer, OnChange
 from flotilla.client.config import ConsumerConfig, ProducerConfig, Route, load_client
@@ -12,6 +15,12 @@ from flotilla.client.deliveries import Delivery
 from flotilla.client.engine import Engine
 from flotilla.client.positions import Partitions, Start
 from flotilla.client.producer import AsyncProducer
+from flotilla.client.ranges import Range, RangeOptions
+from flotilla.client.reading import Reading
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 M = TypeVar("M", AsyncProducer, AsyncConsumer)
 
@@ -25,9 +34,9 @@ class AsyncClient:
             async for record in client.consumer("orders"):
                 print(record.value)
 
-    What is not given comes from FLOTILLA_URL, FLOTILLA_TOKEN and FLOTILLA_TLS_CA. Several URLs, with commas between
-    them, are managers of the same system. `route` is how records travel: `direct` to brokers, `gateway` through
-    managers, or `auto`, direct where brokers can be reached. Raises ConfigInvalid.
+    What is not given comes from FLOTILLA_URL, FLOTILLA_TOKEN and FLOTILLA_TLS_CA in `environment`. Several URLs, with
+    commas between them, are managers of the same system. `route` is how records travel: `direct` to brokers, `gateway`
+    through managers, or `auto`, direct where brokers can be reached. Raises ConfigInvalid.
     """
 
     def __init__(
@@ -38,13 +47,17 @@ class AsyncClient:
         ca: str | Path | None = None,
         route: str = Route.AUTO,
         request_s: float = 30.0,
+        environment: Mapping[str, str] = os.environ,
     ) -> None:
-        self.engine = Engine(load_client(url, token=token, ca=ca, route=route, request_s=request_s))
+        self.engine = Engine(
+            load_client(url, token=token, ca=ca, route=route, request_s=request_s, environment=environment)
+        )
         self.topics = AsyncTopics(self.engine.managers, self.engine.cluster)
         self.brokers = AsyncBrokers(self.engine.managers)
         self.groups = AsyncGroups(self.engine.managers)
         self.tokens = AsyncTokens(self.engine.managers)
         self._made: list[AsyncProducer | AsyncConsumer] = []  # and not closed since
+        self._readings: WeakSet[Reading] = WeakSet()  # whoever never begins to read just forgets it
 
     def producer(
         self,
@@ -86,6 +99,34 @@ class AsyncClient:
             )
         )
 
+    async def read_arrow(self, topic: str, **options: Unpack[RangeOptions]) -> "pa.Table":
+        """Read a range of offsets or of time as a table; options are those of `RangeOptions`.
+
+        Partitions follow each other, each in its order. Raises ConfigInvalid, ExtraMissing without pyarrow,
+        OffsetOutOfRange, TableTooLarge, DataInvalid, Refused, ServerUnreachable.
+        """
+        wanted, schema = tables.parse(topic, options)
+        return await tables.collect(self.reading(wanted), wanted, schema)
+
+    async def read_pandas(self, topic: str, **options: Unpack[RangeOptions]) -> "pd.DataFrame":
+        """Read a range as a frame of pandas, with columns in Arrow's memory; otherwise as `read_arrow`."""
+        tables.load_pandas()
+        return tables.to_pandas(await self.read_arrow(topic, **options))
+
+    def iter_arrow(self, topic: str, **options: Unpack[RangeOptions]) -> AsyncIterator["pa.RecordBatch"]:
+        """Iterate over a range of any size; otherwise as `read_arrow`. Partitions take turns as their records come.
+
+        It begins, and servers are asked what is there, when the first batch is asked for.
+        """
+        wanted, schema = tables.parse(topic, options)
+        return tables.iterate(self.reading(wanted), schema)
+
+    def reading(self, wanted: Range) -> Reading:
+        """Make what fetches a range."""
+        made = Reading(self.engine, wanted)
+        self._readings.add(made)
+        return made
+
     def _keep(self, made: M) -> M:
         """Remember what has to be ended, and forget what was."""
         self._made = [one for one in self._made if not one.is_closed]
@@ -95,6 +136,8 @@ class AsyncClient:
     async def close(self) -> None:
         """End what this client made, the last first, and close its connections."""
         try:
+            for reading in list(self._readings):
+                reading.close()
             while self._made:
                 await self._made.pop().close()
         finally:

@@ -4,11 +4,13 @@ A client that is open when the interpreter ends is closed then, so that records 
 """
 
 import atexit
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from flotilla.client import tables
 from flotilla.client.admin import Brokers, Groups, Tokens, Topics
 from flotilla.client.aio import AsyncClient
 from flotilla.client.async_consumer import OnChange
@@ -17,7 +19,12 @@ from flotilla.client.consumer import Consumer
 from flotilla.client.deliveries import Delivery
 from flotilla.client.positions import Partitions, Start
 from flotilla.client.producer import Producer
+from flotilla.client.ranges import RangeOptions
 from flotilla.client.runner import Runner
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -31,9 +38,9 @@ class Client:
             for record in client.consumer("orders"):
                 print(record.value)
 
-    What is not given comes from FLOTILLA_URL, FLOTILLA_TOKEN and FLOTILLA_TLS_CA. Several URLs, with commas between
-    them, are managers of the same system. `route` is how records travel: `direct` to brokers, `gateway` through
-    managers, or `auto`, direct where brokers can be reached. Raises ConfigInvalid.
+    What is not given comes from FLOTILLA_URL, FLOTILLA_TOKEN and FLOTILLA_TLS_CA in `environment`. Several URLs, with
+    commas between them, are managers of the same system. `route` is how records travel: `direct` to brokers, `gateway`
+    through managers, or `auto`, direct where brokers can be reached. Raises ConfigInvalid.
     """
 
     def __init__(
@@ -44,10 +51,13 @@ class Client:
         ca: str | Path | None = None,
         route: str = Route.AUTO,
         request_s: float = 30.0,
+        environment: Mapping[str, str] = os.environ,
     ) -> None:
         self._runner = Runner()
         try:
-            self._client = self._make(lambda: AsyncClient(url, token=token, ca=ca, route=route, request_s=request_s))
+            self._client = self._make(
+                lambda: AsyncClient(url, token=token, ca=ca, route=route, request_s=request_s, environment=environment)
+            )
         except BaseException:
             self._runner.close()
             raise
@@ -104,6 +114,33 @@ class Client:
             )
         )
         return Consumer(self._runner, made)
+
+    def read_arrow(self, topic: str, **options: Unpack[RangeOptions]) -> "pa.Table":
+        """Read a range of offsets or of time as a table; options are those of `RangeOptions`.
+
+            table = client.read_arrow("orders", start=datetime.now(UTC) - timedelta(hours=1), columns=["value"])
+
+        Partitions follow each other, each in its order. Raises ConfigInvalid, ExtraMissing without pyarrow,
+        OffsetOutOfRange, TableTooLarge, DataInvalid, Refused, ServerUnreachable.
+        """
+        wanted, schema = tables.parse(topic, options)
+        reading = self._make(lambda: self._client.reading(wanted))
+        return tables.collect_blocking(self._runner, reading, wanted, schema)
+
+    def read_pandas(self, topic: str, **options: Unpack[RangeOptions]) -> "pd.DataFrame":
+        """Read a range as a frame of pandas, with columns in Arrow's memory; otherwise as `read_arrow`."""
+        tables.load_pandas()
+        return tables.to_pandas(self.read_arrow(topic, **options))
+
+    def iter_arrow(self, topic: str, **options: Unpack[RangeOptions]) -> Iterator["pa.RecordBatch"]:
+        """Iterate over a range of any size; otherwise as `read_arrow`. Partitions take turns as their records come.
+
+        It begins, and servers are asked what is there, when this is called.
+        """
+        wanted, schema = tables.parse(topic, options)
+        reading = self._make(lambda: self._client.reading(wanted))
+        self._runner.run(reading.begin())
+        return tables.iterate_blocking(self._runner, reading, schema)
 
     def close(self) -> None:
         """End what this client made, the last first, and close its connections."""

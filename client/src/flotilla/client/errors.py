@@ -11,6 +11,8 @@ FlotillaError
 ├── DeliveryFailed           a record was not stored, and will not be
 ├── DeliveryUnknown          nobody knows whether a record was stored
 ├── DataInvalid              what was fetched is damaged
+├── TableTooLarge            a table would take more memory than was allowed
+├── ExtraMissing             a library that is optional is not installed (an ImportError, too)
 └── Refused                  a server said no; `code` says why (docs/errors.md)
     ├── NotAllowed           a token is missing, is not valid, or lacks a scope
     ├── NotFound             there is no such thing: a group, a token, a broker
@@ -83,6 +85,17 @@ class DataInvalid(FlotillaError):
     """What was fetched cannot be read; the text says where and why. To ask again fetches it anew."""
 
 
+class TableTooLarge(FlotillaError):
+    """The records that were asked for take more memory than was allowed, as a table."""
+
+
+class ExtraMissing(FlotillaError, ImportError):
+    """Something needs a library that is not installed; the text says how to install it."""
+
+    def __init__(self, library: str, extra: str) -> None:
+        super().__init__(f"{library} is needed, and not installed: pip install 'flotilla[{extra}]'")
+
+
 class Refused(FlotillaError):
     """A server said no. Nothing was changed."""
 
@@ -138,8 +151,12 @@ _KINDS: dict[str, type[Refused]] = {
 }
 
 
+# The calls for people have no codes, but a status that tells who is not let in.
+_CODES = {401: "unauthorized", 403: "forbidden"}
+
+
 def refused(said: Said, status: int) -> Refused:
     """Make the error for what a server said."""
-    code = said.code or "unknown"
+    code = said.code or _CODES.get(status, "unknown")
     message = said.message or f"the server answered {status}, and gave no reason that can be read"
     return _KINDS.get(code, Refused)(message, code, dict(said.details))

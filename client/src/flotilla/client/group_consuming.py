@@ -134,8 +134,12 @@ class GroupConsuming(Consuming):
     # -- the member -----------------------------------------------------------------------------------------
 
     async def _belong(self) -> None:
-        """Be a member, until this is cancelled. What is raised here is for the user."""
-        while True:
+        """Be a member, until this is cancelled. What is raised here is for the user.
+
+        One that is replaced cancels this from within, which takes effect when it waits next: by then it would have
+        sent another join, and thrown out the one that replaced it.
+        """
+        while self.error is None:
             await self._wait_for_turn()
             if self._is_neglected():
                 await self._step_aside()

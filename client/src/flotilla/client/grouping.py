@@ -1,6 +1,6 @@
 """A member of a group, as a value: what it has, what it says next, and what follows from each answer. Pure.
 
-The protocol is told in docs/groups.md; the other side of it is `flotilla_manager.groups.membership`. What holds,
+The protocol is told in docs/groups.md; the other side of it is `flotilla.groups.membership`. What holds,
 whatever is lost, repeated or late:
 
 - It works on a partition only while it was told that the partition is its own, and on nothing once it was told that it

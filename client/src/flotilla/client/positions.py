@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import count, islice, repeat
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from flotilla.client.errors import ConfigInvalid
-from flotilla.records import Batch, Headers
+from flotilla.client.errors import ConfigInvalid, DataInvalid
+from flotilla.records import Batch, BatchInvalid, Headers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Start = str | int | datetime
 Partitions = Sequence[int] | Mapping[str, Sequence[int]]
@@ -93,6 +96,21 @@ class ConsumerBatch:
         """The keys; None if no record has one."""
         keys = self.batch.keys
         return keys if keys is None or not self.start else keys[self.start :]
+
+    def to_arrow(self) -> "pa.RecordBatch":
+        """Hand the records out as Arrow's columns, in the memory of the batch: no record is copied.
+
+        Raises ExtraMissing if there is no pyarrow, DataInvalid.
+        """
+        from flotilla.arrow import to_record_batch  # noqa: PLC0415 - pyarrow is optional, and takes a while to load
+
+        try:
+            return to_record_batch(Place(self.topic, self.partition), self.batch, self.start)
+        except BatchInvalid as error:  # the records' own headers are looked at only now
+            text = (
+                f"{self.topic}, partition {self.partition}: the batch at offset {self.offset} cannot be read: {error}"
+            )
+            raise DataInvalid(text) from error
 
     def __len__(self) -> int:
         return self.batch.header.count - self.start

@@ -1,0 +1,277 @@
+"""Records as Arrow: the columns of a batch, in the memory in which it was fetched.
+
+A record batch has the layout of Arrow's binary arrays, so values, keys and timestamps are taken as they lie: nothing is
+copied, and no Python object is made of a record. Topic, partition, offset and append time are the same for all records
+of a batch, or count up: C code fills them in. Records mostly share their headers, and each distinct one is read once.
+
+Small batches are the exception. To make columns of a batch costs as much as a hundred records do, so a run of small
+ones goes through Python objects and becomes one record batch: whoever reads a topic of single records gets a table of
+few chunks, too.
+
+The package is pure, and the only one that needs pyarrow, which `flotilla[arrow]` brings: nothing else loads it before
+somebody asks for a table. It does not fetch (`flotilla.client.tables`), and does not know of servers.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from flotilla.client.errors import ConfigInvalid, ExtraMissing
+from flotilla.client.positions import Place
+from flotilla.records import (
+    BadRecordHeaders,
+    Batch,
+    BatchHeader,
+    BatchInvalid,
+    Column,
+    decode,
+    decode_headers,
+    split,
+)
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+except ImportError as error:
+    raise ExtraMissing("pyarrow", "arrow") from error
+
+_TIME: Final = pa.timestamp("ms", tz="UTC")
+_HEADERS: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+
+SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.dictionary(pa.int32(), pa.string())),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", _TIME),  # that of the producer; null if it gave none
+        ("append_time", _TIME),
+        ("headers", _HEADERS),  # null if a record has none
+    ]
+)
+"""The columns of a table: those of Kafka's Spark source, and both times apart."""
+
+_VIEWS: Final = {"key", "value", "timestamp"}  # in the memory of the batch
+_SMALL: Final = 64  # records; below, Python objects are the cheaper way
+_ROWS_BYTES_MAX: Final = 16 << 20  # of small batches that become one record batch
+
+
+def select(columns: Iterable[str] | None) -> pa.Schema:
+    """Choose columns, in the order in which they are named; None is all of them. Raises ConfigInvalid."""
+    if columns is None:
+        return SCHEMA
+    names = [columns] if isinstance(columns, str) else list(columns)
+    unknown = [name for name in names if name not in SCHEMA.names]
+    if unknown or not names or len(set(names)) < len(names):
+        raise ConfigInvalid(f"columns must be some of {', '.join(SCHEMA.names)}, each once")
+    return pa.schema([SCHEMA.field(name) for name in names])
+
+
+def to_record_batch(
+    place: Place, batch: Batch, start: int = 0, end: int | None = None, schema: pa.Schema = SCHEMA
+) -> pa.RecordBatch:
+    """Turn a batch into columns; `start` and `end` cut records off, as in a slice.
+
+    If less than half of the batch is wanted, that is copied, and the batch is let go of. Raises BadRecordHeaders.
+    """
+    arrays = [_MAKE[name](place, batch) for name in schema.names]
+    made = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    if start or end is not None:
+        made = made.slice(start, None if end is None else end - start)
+    wanted_bytes = sum(made[name].nbytes for name in _VIEWS.intersection(schema.names))
+    return made if 2 * wanted_bytes >= batch.header.body_bytes else _detached(made)
+
+
+def _detached(made: pa.RecordBatch) -> pa.RecordBatch:
+    """Copy what lies in the memory of the batch: it is little, and all of the batch is not to be kept for it.
+
+    Who wants small values must not hold large keys, which may have been a few bytes before they were decompressed.
+    """
+    pairs = zip(made.schema.names, made.columns, strict=True)
+    arrays = [pa.concat_arrays([column]) if name in _VIEWS else column for name, column in pairs]
+    return pa.RecordBatch.from_arrays(arrays, schema=made.schema)
+
+
+def to_record_batches(
+    place: Place, body: bytes, start: int, end: int, schema: pa.Schema = SCHEMA
+) -> Iterator[pa.RecordBatch]:
+    """Turn batches that lie one behind the other into columns: the records from offset `start` on, before `end`.
+
+    Raises BatchInvalid, also if the first of these records or any between them is not there, or comes twice.
+    """
+    small: list[_Rows] = []
+    small_bytes = 0
+    next_offset = None
+    for view in split(body):
+        header = BatchHeader.from_bytes(view)
+        _check_order(header, start, next_offset)
+        next_offset = header.next_offset
+        first, last = max(0, start - header.base_offset), min(header.count, end - header.base_offset)
+        if first >= last:
+            continue
+        is_small = header.count < _SMALL
+        if small and (not is_small or small_bytes + header.body_bytes > _ROWS_BYTES_MAX):
+            yield _from_rows(place, small, schema)
+            small, small_bytes = [], 0
+        if is_small:
+            small.append((decode(view), first, last))
+            small_bytes += header.body_bytes
+        else:
+            yield to_record_batch(place, decode(view, scan=SCAN), first, last, schema)
+    if small:
+        yield _from_rows(place, small, schema)
+
+
+def _check_order(header: BatchHeader, start: int, next_offset: int | None) -> None:
+    if next_offset is None and header.base_offset > start:
+        raise BatchInvalid(f"records begin at offset {header.base_offset}; those from {start} on are not there")
+    if next_offset is not None and header.base_offset != next_offset:
+        raise BatchInvalid(f"a batch begins at offset {header.base_offset}; the one before it ends at {next_offset}")
+
+
+# -- columns ------------------------------------------------------------------------------------------------
+
+
+def _topic(place: Place, batch: Batch) -> pa.Array:
+    return _same_topic(place, len(batch))
+
+
+def _same_topic(place: Place, count: int) -> pa.Array:
+    name = place.topic.encode()
+    # From a str, pyarrow would make the same; and load pandas, where it is installed, to see whether that is its own.
+    bounds = pa.py_buffer(bytes(4) + len(name).to_bytes(4, "little"))
+    names = pa.Array.from_buffers(pa.string(), 1, [None, bounds, pa.py_buffer(name)])
+    return pa.DictionaryArray.from_arrays(_same(pa.int32(), bytes(4), count), names)
+
+
+def _partition(place: Place, batch: Batch) -> pa.Array:
+    return _same(pa.int32(), place.partition.to_bytes(4, "little"), len(batch))
+
+
+def _same(kind: pa.DataType, number: bytes, count: int) -> pa.Array:
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(number * count)])
+
+
+def _offset(_: Place, batch: Batch) -> pa.Array:
+    return count_up(batch.header.base_offset, len(batch))
+
+
+def _count_up_by_sum(first: int, count: int) -> pa.Array:
+    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=first - 1)
+
+
+def _count_up_by_range(first: int, count: int) -> pa.Array:
+    return pa.arange(first, first + count)
+
+
+# Newer versions of pyarrow have what takes a tenth of the time.
+count_up: Callable[[int, int], Any] = _count_up_by_range if hasattr(pa, "arange") else _count_up_by_sum
+
+
+def _timestamp(_: Place, batch: Batch) -> pa.Array:
+    if batch.timestamp_column is None:
+        return pa.nulls(len(batch), _TIME)
+    return pa.Array.from_buffers(_TIME, len(batch), [None, pa.py_buffer(batch.timestamp_column)])
+
+
+def _append_time(_: Place, batch: Batch) -> pa.Array:
+    return _same(_TIME, batch.header.append_time_ms.to_bytes(8, "little"), len(batch))
+
+
+def _key(_: Place, batch: Batch) -> pa.Array:
+    return pa.nulls(len(batch), pa.binary()) if batch.key_column is None else _binary(batch.key_column)
+
+
+def _value(_: Place, batch: Batch) -> pa.Array:
+    return _binary(batch.value_column)
+
+
+def _binary(column: Column) -> pa.Array:
+    validity = None if column.validity is None else pa.py_buffer(column.validity)
+    buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+    return pa.Array.from_buffers(pa.binary(), len(column.offsets) - 1, buffers)
+
+
+def _headers(_: Place, batch: Batch) -> pa.Array:
+    if batch.header_column is None:
+        return pa.nulls(len(batch), _HEADERS)
+    packed = _binary(batch.header_column).dictionary_encode()
+    try:
+        distinct = [decode_headers(blob) or None for blob in packed.dictionary.to_pylist()]
+    except BadRecordHeaders as error:
+        raise BadRecordHeaders(f"headers of a record: {error}") from error
+    return pa.array(distinct, _HEADERS).take(packed.indices)
+
+
+_MAKE: Final[dict[str, Callable[[Place, Batch], Any]]] = {
+    "key": _key,
+    "value": _value,
+    "topic": _topic,
+    "partition": _partition,
+    "offset": _offset,
+    "timestamp": _timestamp,
+    "append_time": _append_time,
+    "headers": _headers,
+}
+
+
+# -- small batches ------------------------------------------------------------------------------------------
+
+
+_Rows = tuple[Batch, int, int]  # records of a batch: from one on, before another
+
+_CELLS: Final[dict[str, Callable[[Place, Batch], Sequence[Any] | None]]] = {
+    "key": lambda _, batch: batch.keys,
+    "value": lambda _, batch: batch.values,
+    "partition": lambda place, batch: [place.partition] * len(batch),
+    "offset": lambda _, batch: range(batch.header.base_offset, batch.header.next_offset),
+    "timestamp": lambda _, batch: batch.timestamps_ms,
+    "append_time": lambda _, batch: [batch.header.append_time_ms] * len(batch),
+    "headers": lambda _, batch: batch.headers and [own or None for own in batch.headers],
+}
+
+
+def _from_rows(place: Place, small: list[_Rows], schema: pa.Schema) -> pa.RecordBatch:
+    count = sum(last - first for _, first, last in small)
+    arrays = [
+        _same_topic(place, count)
+        if field.name == "topic"
+        else pa.array(_row_cells(place, small, field.name), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _row_cells(place: Place, small: list[_Rows], name: str) -> list[Any]:
+    cells: list[Any] = []
+    for batch, first, last in small:
+        cells += (_CELLS[name](place, batch) or [None] * len(batch))[first:last]
+    return cells
+
+
+# -- checks -------------------------------------------------------------------------------------------------
+
+
+class _ArrowScan:
+    """Looks at the numbers of a column without making objects of them."""
+
+    def never_falls(self, offsets: memoryview) -> bool:
+        numbers = _numbers(pa.int32(), offsets)
+        return bool(pc.all(pc.less_equal(numbers.slice(0, len(offsets) - 1), numbers.slice(1))).as_py())
+
+    def are_nulls_empty(self, offsets: memoryview, nulls: bytes) -> bool:
+        items, numbers = len(offsets) - 1, _numbers(pa.int32(), offsets)
+        flags = pa.Array.from_buffers(pa.uint8(), items, [None, pa.py_buffer(nulls)])
+        lengths = pc.subtract(numbers.slice(1), numbers.slice(0, items))
+        return not pc.any(pc.and_(lengths.cast(pa.bool_()), flags.cast(pa.bool_()))).as_py()
+
+    def bounds(self, numbers: memoryview) -> tuple[int, int]:
+        found = pc.min_max(_numbers(pa.int64(), numbers)).as_py()
+        return found["min"], found["max"]
+
+
+SCAN: Final = _ArrowScan()
+
+
+def _numbers(kind: pa.DataType, view: memoryview) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(view), [None, pa.py_buffer(view)])
