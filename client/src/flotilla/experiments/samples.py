@@ -1,0 +1,42 @@
+"""Makes up what producers send. Pure: the same plan, seed and number of steps make the same files, for ever."""
+
+import random
+
+from flotilla.experiments.plans import Plan
+from flotilla.experiments.producer_logs import ProducerLog, number_lines
+
+STEPS = 50
+_BEGIN_S = 21 * 3600 + 52 * 60 + 23
+_DAY_S = 24 * 3600
+_LEVELS = ("DEBUG", "INFO", "INFO", "INFO", "WARN", "ERROR")
+_TEXTS = ("", "", " disk is at 71 %", " user logged in", " request took 12 ms", " café opened late")
+
+
+def make_sample(plan: Plan, seed: int = 1, steps: int = STEPS) -> list[ProducerLog]:
+    """Make up a log for each producer. Texts come again and again, as in real logs; some steps name a topic twice."""
+    return [_make_log(producer, topics, seed, steps) for producer, topics in plan.producers.items()]
+
+
+def _make_log(producer: int, topics: tuple[str, ...], seed: int, steps: int) -> ProducerLog:
+    # The seed is a text, which Random turns into the same numbers in every version of Python since 3.2.
+    chance = random.Random(f"{seed}-{producer}")  # noqa: S311 - these are no secrets
+    rows = []
+    now_s = _BEGIN_S
+    for step in range(1, steps + 1):
+        now_s += int(chance.random() * 3)
+        chosen = topics if chance.random() < 0.7 else (_choose(chance, topics), _choose(chance, topics))  # noqa: PLR2004
+        rows += [
+            (_write_time(now_s), _choose(chance, _LEVELS) + _choose(chance, _TEXTS), f"P{producer}-{step}", topic)
+            for topic in chosen
+        ]
+    return ProducerLog(producer, number_lines(rows))
+
+
+def _choose(chance: random.Random, among: tuple[str, ...]) -> str:
+    """Choose one; only `random()` itself is promised to stay the same over versions."""
+    return among[int(chance.random() * len(among))]
+
+
+def _write_time(seconds: int) -> str:
+    of_day = seconds % _DAY_S
+    return f"{of_day // 3600:02}:{of_day // 60 % 60:02}:{of_day % 60:02}"

@@ -1,0 +1,150 @@
+"""`MyConsumer`, also named `Consumer`: takes messages out of queues, from the moment on when it was made.
+
+Messages are fetched ahead, so that most calls need no server. What was fetched is not all that there is, though: before
+`dequeue` says that a queue is empty, it asks. So whoever was told that a message is in the queue finds it there.
+
+Positions live in this object: another consumer has positions of its own, and each gets every message.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from flotilla.client.blocking import Client
+from flotilla.client.config import Route
+from flotilla.client.consumer import Consumer
+from flotilla.client.errors import ServerUnreachable
+from flotilla.client.positions import ConsumerRecord, Start, parse_topics
+from flotilla.myqueue.texts import check_topic, decode_message, parse_broker
+
+_ARRIVE_S = 30.0  # how long a message that is there may take
+_LOOK_S = 1.0
+_TURN_S = 0.1  # how long one thread waits for a message before others have their turn
+
+
+class MyConsumer:
+    """Takes messages out of queues. Any thread may use it; each message goes to one of them.
+
+        with MyConsumer(["T1", "T2"], "127.0.0.1:8080") as consumer:
+            while consumer.can_dequeue("T1"):
+                print(consumer.dequeue("T1"))
+
+    What was in a queue before is not seen; `start="earliest"` shows it. `broker` is `host:port` or a URL; without it,
+    FLOTILLA_URL counts, as FLOTILLA_TOKEN and FLOTILLA_TLS_CA do for `token` and `ca`. Raises ConfigInvalid,
+    TopicMissing, Refused, ServerUnreachable.
+    """
+
+    def __init__(
+        self,
+        topics: str | Iterable[str],
+        broker: str | None = None,
+        *,
+        start: Start = "latest",
+        token: str | None = None,
+        ca: str | Path | None = None,
+        route: str = Route.AUTO,
+    ) -> None:
+        self.topics = parse_topics(topics)
+        url = None if broker is None else parse_broker(broker)
+        with contextlib.ExitStack() as stack:
+            self._client = stack.enter_context(Client(url, token=token, ca=ca, route=route))
+            self._queues = {
+                topic: _Queue(topic, self._client.consumer(topic, start=start), time.monotonic) for topic in self.topics
+            }
+            stack.pop_all()
+
+    def dequeue(self, topic: str, timeout_s: float = 0.0) -> str | None:
+        """Take the next message; None if there is none, nor within `timeout_s`.
+
+        What is no text is left out, with DataInvalid, and the next call goes on behind it. Raises ConfigInvalid,
+        TopicMissing, Refused, ServerUnreachable, ClientClosed.
+        """
+        record = self._queue(topic).take(timeout_s)
+        if record is None:
+            return None
+        return decode_message(record.value, f"the message at offset {record.offset} of '{topic}'")
+
+    def get_size(self, topic: str) -> int:
+        """Count the messages that are left for this consumer. Raises as `dequeue` does."""
+        return self._queue(topic).size()
+
+    def can_dequeue(self, topic: str) -> bool:
+        """Tell whether there is a message; then it is at hand, and `dequeue` takes it. Raises as `dequeue` does."""
+        return self._queue(topic).has_next()
+
+    def _queue(self, topic: str) -> "_Queue":
+        check_topic(topic, self.topics)
+        return self._queues[topic]
+
+    def close(self) -> None:
+        """End, and close all connections."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Queue:
+    """One topic: its consumer, and the next record if somebody has looked at it."""
+
+    def __init__(self, topic: str, consumer: Consumer, clock: Callable[[], float]) -> None:
+        self._topic = topic
+        self._consumer = consumer
+        self._clock = clock
+        self._door = threading.Lock()
+        self._lock = threading.Lock()  # a consumer is for one thread at a time
+        self._next: ConsumerRecord | None = None
+
+    def take(self, timeout_s: float) -> ConsumerRecord | None:
+        deadline = self._clock() + timeout_s
+        while (left_s := deadline - self._clock()) > 0:
+            with self._turn():
+                found, self._next = self._next or self._consumer.poll(min(left_s, _TURN_S)), None
+            if found is not None:
+                return found
+        with self._turn():
+            found, self._next = self._look(), None
+            return found
+
+    def has_next(self) -> bool:
+        with self._turn():
+            self._next = self._look()
+            return self._next is not None
+
+    def size(self) -> int:
+        with self._turn():
+            return self._left() + (self._next is not None)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Be alone with the consumer. Who comes back for another turn waits at the door behind who is there already."""
+        with self._door:
+            self._lock.acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _look(self) -> ConsumerRecord | None:
+        """Find the next record; None means that there surely was none a moment ago."""
+        deadline = self._clock() + _ARRIVE_S
+        found = self._next or self._consumer.poll(0.0)
+        while found is None and self._left():
+            if self._clock() > deadline:
+                raise ServerUnreachable(
+                    f"there are messages in '{self._topic}', and none arrived within {_ARRIVE_S:g} s"
+                )
+            found = self._consumer.poll(_LOOK_S)
+        return found
+
+    def _left(self) -> int:
+        return sum(self._consumer.lag().values())

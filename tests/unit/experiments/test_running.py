@@ -1,0 +1,74 @@
+"""How an experiment is run: who begins when, and what happens when a process does not do its part."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from flotilla.experiments.errors import StepFailed
+from flotilla.experiments.plans import PLANS
+from flotilla.experiments.running import Progress, Setup, run
+
+# A step that writes down when it did what, in place of one that talks to servers.
+STEP = """
+import json, os, sys, time
+verb, number = sys.argv[2], sys.argv[sys.argv.index("--id") + 1]
+def note(what):
+    with open(sys.argv[1], "a") as file:
+        file.write(f"{verb} {number} {what}\\n")
+# here is trouble
+note("begins")
+print(json.dumps({"messages": 0}), flush=True)
+if verb == "consume":
+    sys.stdin.read()
+print(json.dumps({"messages": 7}), flush=True)
+note("ends")
+"""
+
+
+def setup(folder: Path, trouble: str = "") -> Setup:
+    (folder / "step.py").write_text(STEP.replace("# here is trouble", trouble))
+    command = (sys.executable, str(folder / "step.py"), str(folder / "notes.txt"))
+    return Setup(PLANS["2P2C"], folder, "x-", command, dict(os.environ))
+
+
+def notes(folder: Path) -> list[str]:
+    return (folder / "notes.txt").read_text().splitlines()
+
+
+def test_consumers_begin_before_producers_and_end_after_them(tmp_path: Path) -> None:
+    """No message is sent before everybody has subscribed who is to get it."""
+    seen: list[Progress] = []
+    asyncio.run(run(setup(tmp_path), seen.append))
+    found = notes(tmp_path)
+    assert sorted(found[:2]) == ["consume 1 begins", "consume 2 begins"]
+    assert {line.split()[0] for line in found[2:6]} == {"produce"}
+    assert sorted(found[6:]) == ["consume 1 ends", "consume 2 ends"]
+    assert seen[-1] == Progress(produced=14, consumed=14)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (
+            'if verb == "produce" and number == "2": sys.exit("no such topic")',
+            "producer 2 ended with exit code 1: no su",
+        ),
+        (
+            'if verb == "consume" and number == "1": sys.exit(3)',
+            "consumer 1 ended with exit code 3: it does not say why",
+        ),
+        ('if verb == "produce": os.kill(os.getpid(), 9)', "ended with exit code -9"),
+    ],
+)
+def test_one_that_fails_ends_it_all_and_is_named(tmp_path: Path, trouble: str, said: str) -> None:
+    with pytest.raises(StepFailed, match=said):
+        asyncio.run(run(setup(tmp_path, trouble)))
+
+
+def test_a_consumer_that_ends_before_it_may_is_a_failure(tmp_path: Path) -> None:
+    trouble = 'if verb == "consume" and number == "2": print(json.dumps({"messages": 0}), flush=True); sys.exit(0)'
+    with pytest.raises(StepFailed, match="consumer 2 ended with exit code 0"):
+        asyncio.run(run(setup(tmp_path, trouble + '\nif verb == "produce": sys.stdin.read()')))
