@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from flotilla.client.errors import NotAllowed
+from flotilla.myqueue import ApiHandler
 from flotilla.records import encode
 from support.access import ENVIRONMENT, SECRET
 from support.cluster import free_port, wait_until
@@ -188,7 +190,8 @@ def test_a_manager_that_is_away_is_told_of_at_once() -> None:
     line, environment = command("topics list", f"http://127.0.0.1:{free_port()}")
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 1
-    assert "no manager answers" in done.stderr
+    assert f"cannot reach {environment['FLOTILLA_URL']}: " in done.stderr
+    assert "Is it running? Try `flotilla up`" in done.stderr
 
 
 # -- where callers are checked ------------------------------------------------------------------------------------
@@ -234,3 +237,32 @@ def test_who_runs_the_servers_may_do_everything_with_their_secret(guarded: Fleet
     (tmp_path / "secret").write_text(SECRET)
     names = [one["name"] for one in told(guarded, f"topics list --secret-file {tmp_path / 'secret'}")["topics"]]
     assert {"orders", "hidden"} <= set(names)
+
+
+def test_a_context_brings_its_own_token_and_variables_do_not_come_in_between(guarded: Fleet, tmp_path: Path) -> None:
+    """Who names a context is not mistaken for who the variables say."""
+    (tmp_path / "token").write_text(make_token(guarded, "consume:orders"))
+    own = {"FLOTILLA_CONFIG": str(tmp_path / "config.toml")}
+    for task in (f"set near --token-file {tmp_path / 'token'}", "set bare"):
+        assert run(guarded, f"contexts {task} --url {guarded.url}", **own).returncode == 0
+    everybody = {**own, "FLOTILLA_SECRET": SECRET}
+    assert [one["name"] for one in told(guarded, "topics list --context near", **everybody)["topics"]] == ["orders"]
+    assert "have context 'bare' name a token file" in refused(guarded, "topics list --context bare", **everybody)
+    assert {"orders", "hidden"} <= {one["name"] for one in told(guarded, "topics list", **everybody)["topics"]}
+
+
+def test_every_process_of_an_experiment_shows_the_token(guarded: Fleet, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    plan = f"experiment 2P2C --steps 5 --log-loc {tmp_path / 'logs'}"
+    assert "the servers ask for a token" in run(guarded, plan).stderr
+    who = f"--secret-file {tmp_path / 'secret'}"
+    assert out(guarded, f"{plan} {who}").splitlines()[-1].startswith("ok: 2 consumers")
+    assert out(guarded, f"experiment api-test {guarded.url} {who}").splitlines()[-1].startswith("ok: ")
+
+
+def test_who_calls_the_api_for_people_from_python_is_told_what_is_missing(guarded: Fleet) -> None:
+    with ApiHandler(guarded.url) as api, pytest.raises(NotAllowed, match="a token is missing"):
+        api.list_topics()
+    reader = make_token(guarded, "consume:orders")
+    with ApiHandler(guarded.url, token=reader) as api, pytest.raises(NotAllowed, match="the scope admin"):
+        api.delete_topic("orders")

@@ -2,7 +2,9 @@
 
 `Client` and `AsyncClient` are for programs that produce and consume; they are loaded when they are first used. Besides,
 this package holds what every part of the system shares: `flotilla.records`, the one binary shape that messages travel
-in; `flotilla.net`, a small HTTP client; `flotilla.access`, who may do what; `flotilla.serving`, what servers share.
+in; `flotilla.net`, a small HTTP client; `flotilla.access`, who may do what; `flotilla.groups` and `flotilla.producers`,
+what becomes of groups and of retries; `flotilla.serving`, what servers share. `flotilla.testing` is a system in memory,
+for tests.
 """
 
 from importlib import import_module

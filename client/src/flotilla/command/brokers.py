@@ -1,42 +1,42 @@
 """`flotilla brokers`: which there are, and what they hold."""
 
-import argparse
+import click
 
 from flotilla.client.admin import BrokerDescription
-from flotilla.command import asking
-from flotilla.command.speaking import Commands, add_common, add_parser, count, say, say_json, table, tell
-
-_DESCRIBE = """\
-Show a broker and its partitions, as far as one may see their topics. The beginning of its id is enough.
-"""
+from flotilla.command import asking, completing
+from flotilla.command.options import Group, answers_json, asks_servers
+from flotilla.command.speaking import count, say, say_json, table, tell
 
 
-def add_command(commands: Commands) -> None:
-    """Declare the command."""
-    description = f"List and describe brokers.\n\n{asking.WHO}"
-    brokers = add_parser(commands, "brokers", "who holds the records", description)
-    tasks = brokers.add_subparsers(title="tasks", metavar="TASK", required=True)
-    add_common(add_parser(tasks, "list", "show all brokers", f"Show all brokers.\n\n{asking.WHO}"), _list)
-    describe = add_parser(tasks, "describe", "show a broker and its partitions", f"{_DESCRIBE}\n{asking.WHO}")
-    describe.add_argument("broker", metavar="ID", help="its id, the beginning of it, or its URL")
-    add_common(describe, _describe)
+@click.group(cls=Group)
+def brokers() -> None:
+    """List and describe brokers."""
 
 
-def _list(found: argparse.Namespace, server: asking.Server) -> None:
-    brokers = asking.run(server, lambda admin: admin.brokers.list())
-    if found.json:
-        say_json({"brokers": brokers})
-    elif brokers:
+@brokers.command("list")
+@answers_json
+@asks_servers
+def list_(server: asking.Server, as_json: bool) -> None:
+    """Show all brokers."""
+    found = asking.run(server, lambda admin: admin.brokers.list())
+    if as_json:
+        say_json({"brokers": found})
+    elif found:
         heading = ("id", "url", "rack", "status", "replicas", "leads")
-        rows = [(one.id, one.url, one.rack, status_of(one), len(one.partitions), one.leads) for one in brokers]
+        rows = [(one.id, one.url, one.rack, status_of(one), len(one.partitions), one.leads) for one in found]
         say(*table([heading, *rows], numbers=heading[4:]))
     else:
         tell("there are no brokers yet")
 
 
-def _describe(found: argparse.Namespace, server: asking.Server) -> None:
-    broker = asking.run(server, lambda admin: admin.brokers.describe(found.broker))
-    if found.json:
+@brokers.command()
+@click.argument("id_", metavar="ID", shell_complete=completing.brokers, help="its id, the beginning of it, or its URL")
+@answers_json
+@asks_servers
+def describe(server: asking.Server, id_: str, as_json: bool) -> None:
+    """Show a broker and its partitions, as far as one may see their topics."""
+    broker = asking.run(server, lambda admin: admin.brokers.describe(id_))
+    if as_json:
         say_json(broker)
         return
     rack = "" if broker.rack is None else f", in rack {broker.rack}"

@@ -1,81 +1,23 @@
-"""What commands have in common: how they are declared, what they print, and that they ask before they destroy.
+"""What commands print, and that they ask before they destroy.
 
 What was asked for goes to standard output, what is to be said about it to standard error.
 """
 
-import argparse
 import json
-import os
 import sys
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Collection, Sequence
 
-import msgspec
-
-from flotilla.command import asking
 from flotilla.command.errors import Declined
 
-T = TypeVar("T")
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no other name
-Action: TypeAlias = Callable[[argparse.Namespace, asking.Server], None]
 
-
-def add_parser(
-    commands: Commands, name: str, text: str, description: str, examples: str | None = None
-) -> argparse.ArgumentParser:
-    """Declare a command, or a task of one."""
-    return commands.add_parser(
-        name,
-        help=text,
-        description=description,
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-
-
-def add_common(parser: argparse.ArgumentParser, action: Action) -> None:
-    """Declare what everything has that asks a manager, and what is done."""
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON, for scripts")
-    asking.add_arguments(parser)
-
-    def run(found: argparse.Namespace) -> int:
-        server = asking.from_arguments(found, os.environ)
-        if server.is_exposed:
-            tell(f"others on the way to {server.url} can read what is sent; better use https://")
-        action(found, server)
-        return 0
-
-    parser.set_defaults(action=run)
-
-
-def add_yes(parser: argparse.ArgumentParser) -> None:
-    """Declare how to skip the question."""
-    parser.add_argument(
-        "--yes", action="store_true", help="do not ask whether one is sure (on a terminal one is asked)"
-    )
-
-
-def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Have argparse say what a parser says, which it does not for a plain ValueError."""
-
-    def parsed(text: str) -> T:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return parsed
-
-
-def is_to_confirm(found: argparse.Namespace) -> bool:
+def is_to_confirm(is_sure: bool) -> bool:
     """Tell whether there is somebody to be asked."""
-    return not found.yes and sys.stdin.isatty()
+    return not is_sure and sys.stdin.isatty()
 
 
-def confirm(question: str, found: argparse.Namespace) -> None:
+def confirm(question: str, is_sure: bool) -> None:
     """Ask somebody at a terminal whether they are sure; raises Declined. Scripts are not asked."""
-    if not is_to_confirm(found):
+    if not is_to_confirm(is_sure):
         return
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201 - a command speaks
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
@@ -103,6 +45,8 @@ def say(*lines: str) -> None:
 
 def say_json(answer: object) -> None:
     """Print an answer for scripts."""
+    import msgspec  # noqa: PLC0415 - help and completion print no answers
+
     say(json.dumps(msgspec.to_builtins(answer), indent=2, ensure_ascii=False))
 
 

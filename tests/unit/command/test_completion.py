@@ -1,0 +1,152 @@
+"""`flotilla completion`: what a shell is told, tried in a real bash."""
+
+import os
+import pty
+import select
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flotilla.command import config, main
+from flotilla.command.config import Config, Context
+from flotilla.command.main import COMMANDS
+from support.cluster import free_port
+from support.fakemanager import FakeManager, serving
+
+TOPIC = {"id": "a" * 32, "partitions": [], "replication": 3}
+GROUP = {"generation": 0, "state": "empty", "strategy": None, "members": 0, "topics": []}
+BROKER = {"id": "1" * 32, "url": "http://b:1"}
+ANSWERS: dict[str, object] = {
+    "GET /v1/topics": {"topics": [{**TOPIC, "name": name} for name in ("orders", "orders.new", "parcels")]},
+    "GET /v1/groups": {"groups": [{**GROUP, "name": "billing"}], "next": None},
+    "GET /v1/metadata": {"version": 1, "cluster_id": "c", "topics": [], "brokers": [BROKER]},
+}
+BASH = """
+source <(flotilla completion bash)
+[[ $(complete -p flotilla) == *_flotilla_completion* ]] || exit 3
+COMP_LINE={line}
+COMP_POINT=${{#COMP_LINE}}
+_flotilla_completion flotilla
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.fixture
+def manager() -> Iterator[FakeManager]:
+    with serving() as server:
+        server.answers = dict(ANSWERS)
+        yield server
+
+
+def complete(*words: str, **variables: str) -> list[str]:
+    """Press the key behind the last word, in a real bash."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLOTILLA_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    script = BASH.format(line=shlex.quote(" ".join(["flotilla", *words])))
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**kept, "FLOTILLA_CONFIG": os.devnull, **variables, "PATH": path},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["to"], ["topics", "tokens"]),
+        (["topics", "de"], ["describe", "delete", "delete-records"]),
+        (["topics", "create", "x", "--re"], ["--replication", "--retention", "--retention-bytes"]),
+        (["topics", "create", "x", "--compression", ""], ["none", "zstd"]),
+        (["topics", "create", "x", "--compression=z"], ["zstd"]),
+        ([""], list(COMMANDS)),
+        (["completion", ""], ["bash", "zsh", "fish"]),
+    ],
+)
+def test_commands_options_and_choices_are_completed(words: list[str], offered: list[str]) -> None:
+    assert complete(*words) == offered
+
+
+def test_names_come_from_the_server(manager: FakeManager) -> None:
+    """From the one that the line names, or that would be asked without."""
+    assert complete("topics", "describe", "or", FLOTILLA_URL=manager.url) == ["orders", "orders.new"]
+    away = f"http://127.0.0.1:{free_port()}"
+    by_flag = ("--url", manager.url)
+    assert complete("groups", "reset", *by_flag, "", FLOTILLA_URL=away) == ["billing"]
+    assert complete("groups", "reset", "billing", *by_flag, "--topic", "p", FLOTILLA_URL=away) == ["parcels"]
+    assert complete("brokers", "describe", "1", FLOTILLA_URL=manager.url) == ["1" * 32]
+
+
+def test_at_a_terminal_a_key_completes_a_name_of_the_server_on_the_line(manager: FakeManager) -> None:
+    """Bash breaks words at colons, and so the URL: the line is understood nevertheless."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = {"PATH": path, "HOME": os.devnull, "TERM": "dumb", "FLOTILLA_CONFIG": os.devnull}
+    typed = f'eval "$(flotilla completion bash)"\nflotilla topics describe --url {manager.url} par\t'
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], variables)  # noqa: S606 - a real one, at a terminal
+    try:
+        os.write(terminal, typed.encode())
+        shown = b""
+        while b" parcels " not in shown:
+            assert select.select([terminal], [], [], 30.0)[0], shown
+            shown += os.read(terminal, 4096)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def test_contexts_are_completed_from_the_file_and_names_from_theirs(manager: FakeManager, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    config.save(
+        path, Config({"prod": Context(manager.url), "prod-eu": Context("http://b"), "test": Context("http://c")})
+    )
+    assert complete("topics", "list", "--context", "pr", FLOTILLA_CONFIG=str(path)) == ["prod", "prod-eu"]
+    assert complete("topics", "grow", "--context", "prod", "pa", FLOTILLA_CONFIG=str(path)) == ["parcels"]
+
+
+def test_without_a_server_there_is_silently_nothing(manager: FakeManager, tmp_path: Path) -> None:
+    assert complete("topics", "describe", "", FLOTILLA_URL=f"http://127.0.0.1:{free_port()}") == []
+    assert complete("topics", "describe", "", FLOTILLA_URL="nonsense") == []
+    (tmp_path / "broken").write_text("broken")
+    assert complete("topics", "describe", "", FLOTILLA_CONFIG=str(tmp_path / "broken")) == []
+    manager.status = 401
+    assert complete("topics", "describe", "", FLOTILLA_URL=manager.url) == []
+
+
+def test_a_server_that_hangs_is_waited_for_a_second_at_most() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        url = f"http://127.0.0.1:{hanging.getsockname()[1]}"
+        began = time.monotonic()
+        assert complete("topics", "describe", "", FLOTILLA_URL="http://127.0.0.1:1") == []
+        without_s = time.monotonic() - began
+        began = time.monotonic()
+        assert complete("topics", "describe", "", FLOTILLA_URL=url) == []
+        assert time.monotonic() - began < without_s + 5, "a second, and what a busy machine adds"
+
+
+@pytest.mark.parametrize(
+    ("shell", "text"), [("bash", "complete -o"), ("zsh", "#compdef flotilla"), ("fish", "--command flotilla")]
+)
+def test_each_shell_has_its_script(capsys: pytest.CaptureFixture[str], shell: str, text: str) -> None:
+    assert main(["completion", shell]) == 0
+    told = capsys.readouterr().out
+    assert text in told
+    assert "_FLOTILLA_COMPLETE" in told
+
+
+def test_a_shell_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "tcsh"]) == 2
+    assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in capsys.readouterr().err
