@@ -254,7 +254,8 @@ def test_a_context_brings_its_own_token_and_variables_do_not_come_in_between(gua
 def test_every_process_of_an_experiment_shows_the_token(guarded: Fleet, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET)
     plan = f"experiment 2P2C --steps 5 --log-loc {tmp_path / 'logs'}"
-    assert "the servers ask for a token" in run(guarded, plan).stderr
+    for task in (plan, f"experiment api-test {guarded.url}"):
+        assert "the servers ask for a token" in refused(guarded, task).splitlines()[-1]
     who = f"--secret-file {tmp_path / 'secret'}"
     assert out(guarded, f"{plan} {who}").splitlines()[-1].startswith("ok: 2 consumers")
     assert out(guarded, f"experiment api-test {guarded.url} {who}").splitlines()[-1].startswith("ok: ")

@@ -20,7 +20,7 @@ LIMIT_S = 120
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with Fleet(Path(tmp_path_factory.mktemp("fleet"))) as fleet:
+    with Fleet(Path(tmp_path_factory.mktemp("fleet")), readers=1) as fleet:
         yield fleet
 
 

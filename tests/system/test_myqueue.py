@@ -24,7 +24,7 @@ from support.fleet import Fleet
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with Fleet(Path(tmp_path_factory.mktemp("fleet")), brokers=1, readers=2) as fleet:
+    with Fleet(Path(tmp_path_factory.mktemp("fleet")), brokers=1, readers=1) as fleet:
         yield fleet
 
 

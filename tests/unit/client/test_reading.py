@@ -17,7 +17,7 @@ from flotilla.client.reading import Piece, Reading
 from flotilla.client.routing import Fetched
 from support.fakepartition import FakePartition, FakeRouter, topic_of
 
-WAIT_S = 5.0
+WAIT_S = 30.0
 
 
 class FakeEngine:

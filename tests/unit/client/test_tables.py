@@ -13,7 +13,7 @@ import pytest
 from flotilla import AsyncClient
 from flotilla.arrow import SCHEMA
 from flotilla.client import tables
-from flotilla.client.errors import DataInvalid, TableTooLarge
+from flotilla.client.errors import ClientClosed, DataInvalid, TableTooLarge
 from flotilla.client.positions import Place
 from flotilla.client.ranges import Range
 from flotilla.client.reading import Piece, Reading
@@ -129,6 +129,20 @@ def test_whoever_never_begins_to_read_leaves_nothing_with_the_client() -> None:
             return left
 
     assert asyncio.run(ask()) == 1
+
+
+def test_whoever_reads_with_a_client_that_is_closed_is_told_at_once() -> None:
+    """And does not wait for servers whom nobody asks."""
+
+    async def read() -> None:
+        async with AsyncClient("http://127.0.0.1:1") as client:
+            pass
+        with pytest.raises(ClientClosed):
+            await client.read_arrow("t")
+        with pytest.raises(ClientClosed):
+            client.iter_arrow("t")
+
+    asyncio.run(read())
 
 
 def test_a_table_without_records_has_its_columns() -> None:

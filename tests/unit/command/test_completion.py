@@ -86,6 +86,8 @@ def test_names_come_from_the_server(manager: FakeManager) -> None:
     assert complete("groups", "reset", *by_flag, "", FLOTILLA_URL=away) == ["billing"]
     assert complete("groups", "reset", "billing", *by_flag, "--topic", "p", FLOTILLA_URL=away) == ["parcels"]
     assert complete("brokers", "describe", "1", FLOTILLA_URL=manager.url) == ["1" * 32]
+    by_broker = ("--broker", manager.url.removeprefix("http://"), "--topics")
+    assert complete("experiment", "consume", *by_broker, "p", FLOTILLA_URL=away) == ["parcels"]
 
 
 def test_at_a_terminal_a_key_completes_a_name_of_the_server_on_the_line(manager: FakeManager) -> None:
@@ -120,6 +122,7 @@ def test_contexts_are_completed_from_the_file_and_names_from_theirs(manager: Fak
 def test_without_a_server_there_is_silently_nothing(manager: FakeManager, tmp_path: Path) -> None:
     assert complete("topics", "describe", "", FLOTILLA_URL=f"http://127.0.0.1:{free_port()}") == []
     assert complete("topics", "describe", "", FLOTILLA_URL="nonsense") == []
+    assert complete("experiment", "consume", "--broker", "nonsense", "--topics", "") == []
     (tmp_path / "broken").write_text("broken")
     assert complete("topics", "describe", "", FLOTILLA_CONFIG=str(tmp_path / "broken")) == []
     manager.status = 401

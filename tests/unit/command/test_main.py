@@ -110,15 +110,10 @@ def test_only_what_is_needed_is_loaded(arguments: str, unloaded: tuple[str, ...]
 
 @pytest.mark.parametrize(
     ("where", "code", "said"),
-    [
-        ("> /dev/full", 1, "flotilla: cannot go on: No space left on device\n"),
-        (">&-", 0, ""),
-        ("| true", 141, ""),
-    ],
+    [("> /dev/full", 1, "flotilla: cannot go on: No space left on device\n"), (">&-", 0, "")],
 )
 def test_what_cannot_be_printed_is_told_in_a_line(where: str, code: int, said: str) -> None:
-    # A pipe is closed for sure when its reader has ended: so Python waits for that.
-    line = f"set -o pipefail; (sleep 0.2; exec '{sys.executable}' -m flotilla.command --help) {where}"
+    line = f"exec '{sys.executable}' -m flotilla.command --help {where}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (code, said)
 

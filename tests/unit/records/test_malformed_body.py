@@ -1,11 +1,13 @@
 """Bodies that are wrong inside a batch that is right: each is refused, before anyone trusts an offset."""
 
 import struct
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flotilla.arrow import SCAN
 from flotilla.records import (
     BadBody,
     BadPadding,
@@ -31,6 +33,15 @@ from unit.records.forge import (
 from unit.records.strategies import Records, records
 
 VALUES = offsets(0, 1, 2) + pad(b"ab")
+_DEFAULTS = decode.__kwdefaults__ or {}
+
+
+@pytest.fixture(autouse=True, scope="module", params=[_DEFAULTS["scan"], SCAN], ids=["plain", "arrow"])
+def _each_scan(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whoever looks at the numbers, nothing gets past them: all of this holds for both."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(_DEFAULTS, "scan", request.param)
+        yield
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from flotilla.client.async_consumer import AsyncConsumer, OnChange
 from flotilla.client.config import ConsumerConfig, ProducerConfig, Route, load_client
 from flotilla.client.deliveries import Delivery
 from flotilla.client.engine import Engine
+from flotilla.client.errors import ClientClosed
 from flotilla.client.positions import Partitions, Start
 from flotilla.client.producer import AsyncProducer
 from flotilla.client.ranges import Range, RangeOptions
@@ -57,6 +58,7 @@ class AsyncClient:
         self.groups = AsyncGroups(self.engine.managers)
         self.tokens = AsyncTokens(self.engine.managers)
         self._made: list[AsyncProducer | AsyncConsumer] = []  # and not closed since
+        self._is_closed = False
         self._readings: WeakSet[Reading] = WeakSet()  # whoever never begins to read just forgets it
 
     def producer(
@@ -122,7 +124,9 @@ class AsyncClient:
         return tables.iterate(self.reading(wanted), schema)
 
     def reading(self, wanted: Range) -> Reading:
-        """Make what fetches a range."""
+        """Make what fetches a range. Raises ClientClosed."""
+        if self._is_closed:
+            raise ClientClosed("the client is closed")
         made = Reading(self.engine, wanted)
         self._readings.add(made)
         return made
@@ -135,6 +139,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """End what this client made, the last first, and close its connections."""
+        self._is_closed = True
         try:
             for reading in list(self._readings):
                 reading.close()

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from flotilla.client.errors import ClientForked, DeliveryFailed, DeliveryUnknown
+from flotilla.client.once import Once
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Fate:
         self._loop = loop  # where it is settled
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._event: threading.Event | None = None
+        self._event: Once | None = None
         self._callbacks: list[Callable[[], object]] = []
 
     @property
@@ -98,7 +99,7 @@ class Fate:
             raise RuntimeError("this would wait for ever on the client's own loop: use `await`, or ask `done()`")
         with self._lock:
             if self._event is None:
-                self._event = threading.Event()
+                self._event = Once()
                 if self.is_done:
                     return True
             event = self._event

@@ -7,7 +7,6 @@ from its caller's thread and asks the loop only where it has to wait.
 import asyncio
 import contextlib
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -19,6 +18,7 @@ from flotilla.client.deliveries import Deliveries, Delivery, Fate
 from flotilla.client.engine import Engine
 from flotilla.client.errors import BufferFull, ClientClosed
 from flotilla.client.gathering import Many
+from flotilla.client.once import Once
 from flotilla.client.parcels import Lane
 from flotilla.client.producing import Carrier
 from flotilla.client.runner import Runner
@@ -301,7 +301,7 @@ class Producer:
             if not block or (left_s is not None and left_s <= 0):
                 raise _full(timeout_s if block else 0)
             self._runner.check_thread()
-            room = threading.Event()
+            room = Once()
             self._accumulator.when_room(releases, room.set)
             room.wait(left_s)
 

@@ -130,7 +130,7 @@ class Reading:
         topic = await self.begin()
         if self._working is None:
             self._working = min(PARTITIONS_MAX, len(self._spans))
-            self._tasks += [asyncio.get_running_loop().create_task(self._work(topic)) for _ in range(self._working)]
+            self._tasks = [asyncio.get_running_loop().create_task(self._work(topic)) for _ in range(self._working)]
         while self._working:
             found = await self._pieces.get()
             if self.is_closed:

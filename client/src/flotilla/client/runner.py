@@ -8,10 +8,10 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from flotilla.client.errors import ClientClosed, ClientForked
+from flotilla.client.once import Once
 
 T = TypeVar("T")
 
@@ -44,19 +44,35 @@ class Runner:
         try:
             self.check()
             self.check_thread()
-            under_way = asyncio.run_coroutine_threadsafe(work, self.loop)
         except BaseException:
             work.close()
             raise
+        errand = _Errand(work)
         try:
-            return under_way.result(timeout_s)
-        except CancelledError as error:
+            self.loop.call_soon_threadsafe(self._begin, errand)
+        except RuntimeError as error:
+            work.close()
+            raise ClientClosed("the client is closed") from error
+        try:
+            is_over = errand.ended.wait(timeout_s)
+        except BaseException:  # Ctrl-C: nobody waits for it any more
+            self.loop.call_soon_threadsafe(errand.cancel)
+            raise
+        if not is_over:
+            self.loop.call_soon_threadsafe(errand.cancel)
+            raise TimeoutError(f"it was not done after {timeout_s} s")
+        try:
+            return errand.result()
+        except asyncio.CancelledError as error:
             if self._is_closed:
                 raise ClientClosed("the client was closed meanwhile") from error
             raise
-        except BaseException:  # a timeout, or Ctrl-C: nobody waits for it any more
-            under_way.cancel()
-            raise
+
+    def _begin(self, errand: "_Errand[Any]") -> None:
+        if self._is_closed:
+            errand.refuse()
+        else:
+            errand.begin(self.loop)
 
     @property
     def is_usable(self) -> bool:
@@ -78,11 +94,44 @@ class Runner:
             return
         self.check_thread()
         self._is_closed = True
-        asyncio.run_coroutine_threadsafe(_cancel_all(), self.loop).result(_CLOSE_S)
+        last = _Errand(_cancel_all())
+        self.loop.call_soon_threadsafe(last.begin, self.loop)
+        last.ended.wait(_CLOSE_S)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(_CLOSE_S)
         if not self._thread.is_alive():
             self.loop.close()
+
+
+class _Errand(Generic[T]):
+    """Work on its way to the loop and back. All but `ended` and `result` is for the loop."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self.ended = Once()
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Go."""
+        self._task = loop.create_task(self._work)
+        self._task.add_done_callback(lambda _: self.ended.set())
+
+    def refuse(self) -> None:
+        """Do not go."""
+        self._work.close()
+        self.ended.set()
+
+    def cancel(self) -> None:
+        """Stop; nobody wants to know."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    def result(self) -> T:
+        """Return what came of it, now that it has ended. Raises what was raised."""
+        if self._task is None:
+            raise asyncio.CancelledError
+        return self._task.result()
 
 
 async def _cancel_all() -> None:

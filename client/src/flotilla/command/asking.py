@@ -9,6 +9,7 @@ count: so a token goes only where it was meant to go.
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -60,15 +61,21 @@ class Server:
         """All managers, if several are named."""
         return tuple(self.url.split(","))
 
+    def probe(self) -> None:
+        """Make sure that a manager answers, and lets us in; raises CommandError."""
+        run(self, lambda admin: admin.managers.ask("GET", _PROBE), answer_s=_PROBE_S)
+
     def open(self, *, route: str = Route.AUTO, request_s: float = 30.0) -> "Client":
         """Make a client, for commands that produce and consume; raises CommandError.
 
-        A client is patient with servers that are away. People are not, so that is found out before.
+        A client is patient with servers that are away. People are not, so that is found out before. Records that are
+        not stored are told by the command, and not by the client's log as well.
         """
         from flotilla.client.blocking import Client  # noqa: PLC0415 - only those who send and read records need it
 
+        logging.getLogger("flotilla.client.producing").setLevel(logging.ERROR)
         with suppress(ServerRefused):  # somebody answers; about a token that was just made, the client is patient
-            run(self, lambda admin: admin.managers.ask("GET", _PROBE), answer_s=_PROBE_S)
+            self.probe()
         with explained(self):
             return Client(self.url, token=self.token, ca=self.ca, route=route, request_s=request_s, environment={})
 

@@ -64,16 +64,28 @@ def contexts(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 
 
 def _ask(ctx: click.Context, work: "Callable[[Admin], Awaitable[list[str]]]", incomplete: str) -> list[str]:
-    from flotilla.command import asking  # noqa: PLC0415 - it loads the client, which other completions do not need
+    # These load the client, which other completions do not need.
+    from flotilla.client.errors import ConfigInvalid  # noqa: PLC0415
+    from flotilla.command import asking  # noqa: PLC0415
 
-    flags = Flags(**{name: ctx.params.get(name) for name in Flags.__dataclass_fields__})
     before = signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
     signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
     try:
-        found = asking.run(asking.find_server(flags, os.environ), work, answer_s=ANSWER_S)
-    except CommandError:
+        found = asking.run(asking.find_server(_flags(ctx), os.environ), work, answer_s=ANSWER_S)
+    except (CommandError, ConfigInvalid):
         return []
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     return sorted(name for name in found if name.startswith(incomplete))
+
+
+def _flags(ctx: click.Context) -> Flags:
+    """Find whom the line names; raises ConfigInvalid."""
+    said = {name: ctx.params.get(name) for name in Flags.__dataclass_fields__}
+    broker = ctx.params.get("broker")  # as some tasks have it instead of a URL
+    if broker is not None:
+        from flotilla.myqueue.texts import parse_broker  # noqa: PLC0415 - as above
+
+        said["url"] = parse_broker(broker)
+    return Flags(**said)

@@ -293,5 +293,6 @@ def api_test(server: asking.Server, as_json: bool) -> int:
         reporting.show_call(one, as_json)
 
     with _explained(server):
+        server.probe()  # it is no use to be refused eighty times
         asyncio.run(api_calls.run(server.urls[0], server.token, server.ca, topic, tell_of))
     return reporting.show_calls(tried, as_json)

@@ -61,16 +61,23 @@ class FakeFlotilla:
         return system
 
     def close(self) -> None:
-        """End, with all clients that `client` made. To say it again changes nothing."""
+        """End, with all clients that `client` made. To say it again changes nothing.
+
+        What goes wrong is over first: a producer that waits for an answer gets it, and nobody waits for the producer.
+        In a process that was forked it does nothing, for the fake is that of the parent.
+        """
         if self._running is None:
             return
-        while self._clients:
-            self._clients.pop().close()
         (runner, system), self._running = self._running, None
-        try:
-            runner.run(system.stop())
-        finally:
-            runner.close()
+        clients, self._clients = self._clients, []
+        if not runner.is_usable:
+            return
+        with contextlib.ExitStack() as ending:  # all of it, whatever goes wrong: the last first
+            ending.callback(runner.close)
+            ending.callback(lambda: runner.run(system.stop()))
+            for client in clients:
+                ending.callback(client.close)
+            runner.run(system.recover())
 
     def __enter__(self) -> Self:
         self.start()
@@ -102,10 +109,13 @@ class FakeFlotilla:
 
     def records(self, topic: str) -> list[ConsumerRecord]:
         """Look at what is stored in a topic: partition by partition, each in order. Raises KeyError without one."""
-        return self._call(lambda system: system.records(topic))
+        return list(self._call(lambda system: system.records(topic)))  # opened here, while the fake goes on
 
     def clear(self) -> None:
-        """Forget everything: topics, records, groups, registrations, tokens, and what was to go wrong."""
+        """Forget everything: topics, records, groups, registrations, tokens, and what was to go wrong.
+
+        Who reads or writes meanwhile is told that the topic is gone.
+        """
         self._call(lambda system: system.clear())
 
     # -- what goes wrong ----------------------------------------------------------------------------------
@@ -128,17 +138,24 @@ class FakeFlotilla:
 
     @contextlib.contextmanager
     def delay(self, seconds: float, path: str = "/") -> Iterator[None]:
-        """Answer so much later if the path of a request begins so. It is carried out at once."""
-        rule = delaying(path, seconds)
+        """Answer so much later if the path of a request begins so, but no later than this ends.
+
+        It is carried out at once.
+        """
+        system, rule = self._system, delaying(path, seconds)
         self._add(rule)
         try:
             yield
         finally:
-            self._call(lambda system: system.faults.remove(rule))
+            if self._is_running(system):
+                self._call(lambda system: system.faults.remove(rule))
 
     @contextlib.contextmanager
     def unreachable(self, servers: Servers = "all") -> Iterator[None]:
-        """Cut all connections, and refuse new ones: of all servers, or of brokers or managers alone."""
+        """Cut all connections, and refuse new ones: of all servers, or of brokers or managers alone.
+
+        Several of these may hold at a time; a server is reached again when the last of them ends.
+        """
         system = self._system
         ports = {"all": [system.manager, *system.brokers], "brokers": system.brokers, "managers": [system.manager]}
         if servers not in ports:
@@ -147,10 +164,14 @@ class FakeFlotilla:
         try:
             yield
         finally:
-            self._run(system.open(ports[servers]))
+            if self._is_running(system):
+                self._run(system.open(ports[servers]))
 
     def heal(self) -> None:
-        """Have nothing go wrong any more of what `refuse`, `lose_answers` and `delay` were asked for."""
+        """Have nothing go wrong any more of what `refuse`, `lose_answers` and `delay` were asked for.
+
+        Answers that are late come at once. `unreachable` ends with its block.
+        """
         self._call(lambda system: system.faults.clear())
 
     def _add(self, rule: Rule) -> None:
@@ -161,6 +182,10 @@ class FakeFlotilla:
     @property
     def _system(self) -> System:
         return self._require()[1]
+
+    def _is_running(self, system: System) -> bool:
+        """Tell whether a system that was there still is, and in this process."""
+        return self._running is not None and self._running[1] is system and self._running[0].is_usable
 
     def _require(self) -> tuple[Runner, System]:
         if self._running is None:

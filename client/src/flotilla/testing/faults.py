@@ -1,7 +1,9 @@
 """What a test wants to go wrong: rules about requests, each for as many as it says. They decide, and do nothing."""
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from flotilla.net.codes import CODES
 from flotilla.serving.errors import Refusal
@@ -37,9 +39,15 @@ class Losing(Rule):
 
 @dataclass(eq=False)
 class Delaying(Rule):
-    """Requests are carried out, and the answer takes its time."""
+    """Requests are carried out, and the answer takes its time, but no longer than the rule is in force."""
 
     seconds: float
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def wait(self) -> None:
+        """Take that time."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.over.wait(), self.seconds)
 
 
 class Faults:
@@ -56,10 +64,13 @@ class Faults:
         """Have a rule no longer."""
         if rule in self._rules:
             self._rules.remove(rule)
+            if isinstance(rule, Delaying):
+                rule.over.set()
 
     def clear(self) -> None:
         """Have no rules."""
-        self._rules.clear()
+        for rule in list(self._rules):
+            self.remove(rule)
 
     def refusal(self, path: str) -> Refusal | None:
         """Tell with what a request is refused, if it is."""
@@ -70,9 +81,9 @@ class Faults:
         """Tell whether a request's answer is lost."""
         return any(isinstance(one, Losing) and one.takes(path) for one in self._rules)
 
-    def delay_s(self, path: str) -> float:
-        """Tell how long a request's answer takes."""
-        return sum(one.seconds for one in self._rules if isinstance(one, Delaying) and one.takes(path))
+    def delays(self, path: str) -> list[Delaying]:
+        """Tell what a request's answer has to wait for."""
+        return [one for one in self._rules if isinstance(one, Delaying) and one.takes(path)]
 
 
 def refusing(path: str, code: str, times: int | None, message: str, details: dict[str, object]) -> Refusing:

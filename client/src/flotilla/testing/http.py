@@ -5,9 +5,10 @@ It serves programs of one's own on the loopback, and trusts them: there are no l
 """
 
 import asyncio
-import logging
+import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import unquote
@@ -15,8 +16,6 @@ from urllib.parse import unquote
 import httptools
 
 from flotilla.serving.asgi import Buffer, Headers
-
-logger = logging.getLogger(__name__)
 
 _BAD = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -42,12 +41,12 @@ class Answer:
     headers: Headers
     body: Sequence[Buffer]
 
-    def to_bytes(self) -> bytes:
-        """Write it down."""
+    def to_bytes(self, method: str) -> bytes:
+        """Write it down, for a request of this method."""
         lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}".encode()]
         lines += [name + b": " + value for name, value in self.headers]
         lines += [f"content-length: {sum(len(part) for part in self.body)}".encode(), b"", b""]
-        return b"\r\n".join(lines) + b"".join(self.body)
+        return b"\r\n".join(lines) + b"".join(() if method == "HEAD" else self.body)
 
 
 Answering = Callable[[Request], Awaitable[Answer | None]]  # None: the connection is cut instead
@@ -68,8 +67,11 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def cut(self) -> None:
-        """Hang up, without a word."""
+        """Hang up, without a word; also if a process that was forked has a copy of the socket."""
         if self._transport is not None:
+            number = self._transport.get_extra_info("socket").fileno()
+            with socket.fromfd(number, socket.AF_INET, socket.SOCK_STREAM) as copy, suppress(OSError):
+                copy.shutdown(socket.SHUT_RDWR)
             self._transport.abort()
 
     # -- asyncio ------------------------------------------------------------------------------------------
@@ -91,7 +93,10 @@ class Connection(asyncio.Protocol):
         """Take a part of a request."""
         try:
             self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+        except httptools.HttpParserUpgrade as offer:  # to speak another protocol: servers need not take it up
+            if rest := data[offer.args[0] :]:
+                self.data_received(rest)
+        except httptools.HttpParserError:
             self._write(_BAD)
             if self._transport is not None:
                 self._transport.close()
@@ -143,7 +148,7 @@ class Connection(asyncio.Protocol):
             if answer is None:
                 self.cut()
                 return
-            self._write(answer.to_bytes())
+            self._write(answer.to_bytes(request.method))
             if not request.keeps_alive and self._transport is not None:
                 self._transport.close()
         self._task = None

@@ -89,14 +89,9 @@ class Partition:
         return found
 
     def records(self, offset: int) -> Iterator[Record]:
-        """Open what is stored, from an offset on; what its producer made unreadable is passed over."""
+        """Open what is stored now, from an offset on; what its producer made unreadable is passed over."""
         start = max(offset, self.first_offset)
-        for one in self._from(start):
-            try:
-                records = list(decode(one.batch))
-            except BatchInvalid:
-                continue
-            yield from (record for record in records if record.offset >= start)
+        return (record for one in self._from(start) for record in _open(one.batch) if record.offset >= start)
 
     def _from(self, offset: int) -> list[_Stored]:
         return self._stored[bisect_right(self._stored, offset, key=_end) :]
@@ -136,6 +131,13 @@ class Partition:
         watchers, self._watchers = self._watchers, []
         for notify in watchers:
             notify()
+
+
+def _open(batch: bytes) -> list[Record]:
+    try:
+        return list(decode(batch))
+    except BatchInvalid:
+        return []
 
 
 def read_header(batch: Buffer) -> BatchHeader:

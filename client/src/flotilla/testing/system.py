@@ -1,7 +1,8 @@
 """A whole system in memory, on a loop: what is known, who answers what, where, and what goes wrong on the way."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 from flotilla.client.positions import ConsumerRecord
 from flotilla.testing.admin import Admin
@@ -29,13 +30,19 @@ class System:
         self._sweeping: asyncio.TimerHandle | None = None
         self.manager = Port()
         self.brokers = [Port() for _ in range(brokers)]
+        self._shut: Counter[Port] = Counter()  # how many want nobody to be there
         self.faults = Faults()
-        self.clear()
+        self._begin()
 
     def clear(self) -> None:
-        """Be empty, and have nothing go wrong."""
-        now_ms, clock = self._now_ms, self._loop.time
+        """Be empty, and have nothing go wrong. Who waits for records is told that there will be none."""
         self.faults.clear()
+        for name in list(self.world.topics):
+            self.world.delete(name)
+        self._begin()
+
+    def _begin(self) -> None:
+        now_ms, clock = self._now_ms, self._loop.time
         brokers = [Broker(f"{number:032x}", port.host) for number, port in enumerate(self.brokers, 1)]
         self.world = World(brokers, self._random_bytes)
         self._coordinator = Coordinator(self.world, clock)
@@ -47,20 +54,27 @@ class System:
             Admin(self.world, self.manager.url).table,
         )
 
-    def records(self, topic: str) -> list[ConsumerRecord]:
-        """Open what is stored in a topic. Raises KeyError."""
-        return [
+    def records(self, topic: str) -> Iterator[ConsumerRecord]:
+        """Tell what is stored in a topic now. Any thread may open it. Raises KeyError."""
+        stored = [partition.records(0) for partition in self.world.topics[topic].partitions]
+        return (
             ConsumerRecord(
                 topic, index, one.offset, one.timestamp_ms, one.key, one.value, one.headers, one.append_time_ms
             )
-            for index, partition in enumerate(self.world.topics[topic].partitions)
-            for one in partition.records(0)
-        ]
+            for index, records in enumerate(stored)
+            for one in records
+        )
 
     async def start(self) -> None:
         """Begin to answer."""
-        await self.open([self.manager, *self.brokers])
+        await self.recover()
         self._sweep()
+
+    async def recover(self) -> None:
+        """Have nothing go wrong, and everybody be there."""
+        self.faults.clear()
+        for port in (self.manager, *self.brokers):
+            await port.open(self._answer)
 
     async def stop(self) -> None:
         """End, and give all ports up."""
@@ -70,13 +84,16 @@ class System:
             await port.close()
 
     async def open(self, ports: Iterable[Port]) -> None:
-        """Take connections."""
+        """Take connections again, unless others want them shut."""
         for port in ports:
-            await port.open(self._answer)
+            self._shut[port] -= 1
+            if not self._shut[port]:
+                await port.open(self._answer)
 
     async def shut(self, ports: Iterable[Port]) -> None:
         """Cut connections, and take no more."""
         for port in ports:
+            self._shut[port] += 1
             await port.shut()
 
     def _sweep(self) -> None:
@@ -89,8 +106,8 @@ class System:
         refusal = self.faults.refusal(path)
         if refusal is not None:
             return refuse(path, refusal)
-        is_lost, delay_s = self.faults.is_lost(path), self.faults.delay_s(path)
+        is_lost, delays = self.faults.is_lost(path), self.faults.delays(path)
         answer = await self._calls.answer(request)
-        if delay_s:
-            await asyncio.sleep(delay_s)
+        for delay in delays:
+            await delay.wait()
         return None if is_lost else answer
