@@ -1,6 +1,7 @@
 """How much there may be. Every limit has a name, and every refusal names it."""
 
 TOPIC_NAME_RULE = "[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+TOPIC_NAME_SAID = "a name has letters, digits, '.', '_' and '-', begins with a letter or digit, and has at most 200"
 TOPIC_NAME = rf"^{TOPIC_NAME_RULE}$(?!\n)"  # Python's $ also matches before a last line break
 PARTITIONS_MAX = 1000  # of one topic
 PARTITIONS_TOTAL_MAX = 5_000  # three brokers with all of them fill a heartbeat of a few megabytes

@@ -274,9 +274,10 @@ def test_a_reading_that_is_closed_before_it_knows_what_is_there_ends_at_once() -
         waiting = asyncio.ensure_future(reading.next())
         await asyncio.sleep(0.01)
         reading.close()
+        await asyncio.sleep(0.01)
+        assert (waiting.done(), router.waiting) == (True, 0)
         with pytest.raises(ClientClosed, match="closed meanwhile"):
             await waiting
-        assert router.waiting == 0
 
     run_slowly(test)
 

@@ -1,12 +1,17 @@
 """Errors of FastAPI's routes, in the one shape that refusals have."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from flotilla.limits import TOPIC_NAME_RULE, TOPIC_NAME_SAID
 from flotilla.serving.errors import Refusal, mistake
 
+_SAID = {f"^{TOPIC_NAME_RULE}$": TOPIC_NAME_SAID}  # rules that people break by chance, in words
 _CODE_OF = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -28,8 +33,12 @@ async def on_refusal(_: Request, error: Exception) -> JSONResponse:
 def describe_invalid(error: Exception) -> str:
     """Say in one sentence what FastAPI found wrong."""
     problems = error.errors() if isinstance(error, RequestValidationError) else ()
-    text = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
-    return text or "the request is invalid"
+    return "; ".join(map(_describe, problems)) or "the request is invalid"
+
+
+def _describe(problem: Mapping[str, Any]) -> str:
+    rule = problem.get("ctx", {}).get("pattern")
+    return f"{'.'.join(map(str, problem['loc']))}: {_SAID.get(rule, problem['msg'])}"
 
 
 async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
