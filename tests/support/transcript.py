@@ -62,7 +62,7 @@ class _Talk:
         """Say one thing, and write down what is answered."""
         response = self._send(step)
         kind = response.headers.get("content-type", "")
-        if kind == "application/json":
+        if kind == "application/json" and response.content:
             self._learn(response.json())
         text = "…" if "batch" in kind else self._shown(response.text)
         if step.is_malformed:
@@ -119,6 +119,7 @@ def _topics() -> Iterator[Step]:
     yield Step("POST", "/v1/topics", {"name": "other", "partitions": 0}, is_malformed=True)
     yield Step("POST", "/v1/topics", {"name": "other", "colour": "red"}, is_malformed=True)
     yield Step("POST", "/v1/topics", b"{", {"content-type": "application/json"}, is_malformed=True)
+    yield Step("POST", "/v1/topics", b'{"name": "other"}', is_malformed=True)  # it does not say that it is JSON
     yield Step("GET", topic)
     yield Step("GET", "/v1/topics/nowhere")
     yield Step("PATCH", topic, {"retention_ms": None, "compression": "zstd", "batch_bytes_max": 100_000})
@@ -126,6 +127,7 @@ def _topics() -> Iterator[Step]:
     yield Step("PATCH", topic, {"partitions": 3})
     yield Step("PATCH", "/v1/topics/nowhere", {"partitions": 3})
     yield Step("GET", f"/v1/metadata?topic={TOPIC}&topic=nowhere")
+    yield Step("GET", "/v1/metadata?topic=")
     yield Step("GET", f"{topic}/offsets")
     yield Step("GET", f"{topic}/offsets?timestamp_ms=0")
     yield Step("GET", "/v1/topics/nowhere/offsets")
@@ -186,6 +188,8 @@ def _groups() -> Iterator[Step]:
     yield Step("POST", f"{GROUP}/sync", {**me, "owned": [{"topic": TOPIC, "partition": 0}]})
     yield Step("POST", f"{GROUP}/commit", {"offsets": [row]})
     yield Step("POST", f"{GROUP}/commit", {**me, "offsets": [row]})
+    yield Step("POST", f"{GROUP}/commit", {**me, "offsets": [{**row, "note": "two\nlines"}]}, is_malformed=True)
+    yield Step("POST", f"{GROUP}/commit", {**me, "offsets": [{**row, "topic_id": "x"}]}, is_malformed=True)
     yield Step("POST", f"{GROUP}/commit", {"member_id": "me", "offsets": [row]}, is_malformed=True)
     yield Step("POST", f"{GROUP}/commit", {**me, "offsets": [{**row, "partition": 8}]})
     yield Step("POST", f"{GROUP}/commit", {**me, "generation": 2, "offsets": [{**row, "partition": 2}]})
@@ -194,8 +198,12 @@ def _groups() -> Iterator[Step]:
     yield Step("GET", f"{GROUP}/offsets?topic=nowhere")
     yield Step("GET", GROUP)
     yield Step("GET", "/v1/groups?after=transcrip&limit=1")
+    yield Step("GET", "/v1/groups?limit=0", is_malformed=True)
+    yield Step("GET", "/v1/groups?limit=1001", is_malformed=True)
     yield Step("POST", f"{GROUP}/reset", {"to": {"earliest": True}})
     yield Step("POST", f"{GROUP}/reset", {"to": {}}, is_malformed=True)
+    yield Step("POST", f"{GROUP}/reset", {"to": {"earliest": False}, "force": True}, is_malformed=True)
+    yield Step("DELETE", f"{GROUP}?force=perhaps", is_malformed=True)
     yield Step("DELETE", GROUP)
     yield Step("POST", f"{GROUP}/leave", {"member_id": "you", "generation": 2})
     yield Step("POST", f"{GROUP}/reset", {"to": {"shift": 1}, "topics": [TOPIC], "force": True})
@@ -231,6 +239,8 @@ def _people() -> Iterator[Step]:
     yield Step("DELETE", "/topics")
     yield Step("PUT", f"/topics/{TOPIC}")
     yield Step("GET", "/nowhere")
+    yield Step("HEAD", "/topics")
+    yield Step("GET", "/topics", headers={"connection": "upgrade", "upgrade": "h2c"})
     yield Step("GET", "/")
 
 

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from flotilla.client.config import ConsumerConfig
 from flotilla.client.errors import DataInvalid, OffsetOutOfRange, ServerUnreachable, TopicMissing
-from flotilla.client.fetching import Fetcher
+from flotilla.client.fetching import Fetcher, follow
 from flotilla.client.lanes import Chunk
+from flotilla.records import BatchInvalid
 from support.fakepartition import FakePartition, FakeRouter, topic_of
+from unit.manager.dataplane import batch_at
 
 WAIT_S = 5.0
 BATCH_BYTES = 10_000
@@ -340,3 +342,26 @@ def test_whatever_happens_each_record_comes_when_its_turn_is(
             await model.step(*step)
 
     run(test, FakePartition(), FakePartition(), config=ConsumerConfig(fetch_bytes=fetch_bytes, wait_s=0.5))
+
+
+@pytest.mark.parametrize(
+    ("bases", "asked", "wrong"),
+    [
+        ([0, 3], 0, None),
+        ([0, 3], 2, None),
+        ([1], 0, "begins at offset 1, where 0 should come"),
+        ([0], 3, "begins at offset 0, where 3 should come"),
+        ([0, 4], 0, "begins at offset 4, where 3 should come"),
+        ([0, 0], 0, "begins at offset 0, where 3 should come"),
+        ([3, 0], 3, "begins at offset 0, where 6 should come"),
+    ],
+)
+def test_a_server_that_leaves_records_out_or_sends_them_twice_is_not_believed(
+    bases: list[int], asked: int, wrong: str | None
+) -> None:
+    views = [memoryview(batch_at(base, [b"a", b"b", b"c"])) for base in bases]
+    if wrong is None:
+        assert follow(views, asked) == bases[-1] + 3
+    else:
+        with pytest.raises(BatchInvalid, match=wrong):
+            follow(views, asked)

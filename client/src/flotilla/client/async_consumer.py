@@ -1,5 +1,6 @@
 """`AsyncConsumer`: reads topics on the loop of its user."""
 
+import asyncio
 import inspect
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -122,6 +123,7 @@ class AsyncConsumer:
         await core.start()
         deadline = None if timeout_s is None else core.engine.clock() + timeout_s
         while not core.take_stop() and not is_over():
+            await asyncio.sleep(0)  # where all is there already, others get a turn between batches
             found = core.ask()
             if isinstance(found, Chunk):
                 return found

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from flotilla.client.cluster import TopicInfo
 from flotilla.client.config import ConsumerConfig, OnGone
@@ -220,10 +220,7 @@ class Fetcher:
         views = list(split(fetched.body))
         if not views:
             return
-        last = BatchHeader.from_bytes(views[-1])
-        end = last.base_offset + last.count
-        if end <= lane.fetch_at:
-            raise BatchInvalid(f"it ends at offset {end}, and {lane.fetch_at} was asked for")
+        end = follow(views, lane.fetch_at)
         size = len(fetched.body)
         with self._lock:
             lane.answers.append(Answer(views, size))
@@ -248,3 +245,18 @@ class Fetcher:
     def _fail(self, lane: Lane, error: FlotillaError) -> None:
         lane.error = error
         self._on_ready()
+
+
+def follow(views: Sequence[memoryview], offset: int) -> int:
+    """Check that batches follow each other and that `offset` is in the first; return the offset behind the last.
+
+    Raises BatchInvalid: a server that leaves records out, or sends them twice, is not believed.
+    """
+    end = offset
+    for at, view in enumerate(views):
+        header = BatchHeader.from_bytes(view)
+        is_next = header.base_offset == end if at else header.base_offset <= end
+        if not is_next or header.base_offset + header.count <= end:
+            raise BatchInvalid(f"a batch begins at offset {header.base_offset}, where {end} should come")
+        end = header.base_offset + header.count
+    return end

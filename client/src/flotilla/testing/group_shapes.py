@@ -26,7 +26,7 @@ class PlaceBody(_Body, kw_only=True):
 
     topic: Name
     partition: Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
-    topic_id: str | None = None
+    topic_id: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")] | None = None
 
     def is_of(self, topic: Topic) -> bool:
         """Tell whether it is a partition of this topic."""
@@ -65,7 +65,7 @@ class OffsetBody(PlaceBody, kw_only=True):
     """How far a group has come in a partition."""
 
     offset: Number
-    note: Annotated[str, Meta(max_length=1000)] | None = None
+    note: Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")] | None = None
 
 
 class CommitBody(_Body, kw_only=True):
@@ -101,7 +101,7 @@ def read_target(body: ResetBody) -> ResetTo:
     if body.topics is not None and body.partitions is not None:
         raise Refusal("bad_request", "either topics or partitions can be given, not both")
     given = {kind: value for kind in ResetKind if (value := getattr(body.to, kind)) is not None}
-    if len(given) != 1:
+    if len(given) != 1 or False in [value for value in given.values() if isinstance(value, bool)]:
         raise Refusal("bad_request", f"exactly one of {', '.join(ResetKind)} has to be given")
     ((kind, value),) = given.items()
     return ResetTo(kind, int(value))

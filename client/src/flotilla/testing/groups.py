@@ -28,6 +28,7 @@ from flotilla.testing.world import Topic, World
 
 _LIMIT = 100
 _LIMIT_MAX = 1000
+_FORCE = {**dict.fromkeys(("true", "1", "yes", "on"), True), **dict.fromkeys(("false", "0", "no", "off"), False)}
 
 
 class Groups:
@@ -153,7 +154,9 @@ class Groups:
     def list_groups(self, request: Request, _: Filled) -> Told:
         """Groups in the order of their names."""
         query = parse_query(request.query)
-        limit = min(max(1, number(query, "limit", _LIMIT)), _LIMIT_MAX)
+        limit = number(query, "limit", _LIMIT)
+        if not 1 <= limit <= _LIMIT_MAX:
+            raise Refusal("bad_request", f"limit is {limit}; it must be from 1 to {_LIMIT_MAX}")
         names = [name for name in self._coordinator.names if name > query.get("after", "")]
         shown = names[:limit]
         return {
@@ -209,8 +212,10 @@ class Groups:
 
     def delete(self, request: Request, filled: Filled) -> Told:
         """Remove a group and its commits."""
-        force = parse_query(request.query).get("force", "false").lower() in {"true", "1", "yes", "on"}
-        self._coordinator.delete(_name(filled), force=force)
+        force = parse_query(request.query).get("force", "false").lower()
+        if force not in _FORCE:
+            raise Refusal("bad_request", f"force is {force[:40]!r}; it must be true or false")
+        self._coordinator.delete(_name(filled), force=_FORCE[force])
         return {"status": "ok"}
 
     # -- from names to ids, and back ----------------------------------------------------------------------

@@ -104,7 +104,7 @@ class Programs:
 
     def metadata(self, request: Request, _: Filled) -> Told:
         """Where topics and brokers are: all topics, or those that are named."""
-        return self._world.metadata(parse_qs(request.query.decode()).get("topic"))
+        return self._world.metadata(parse_qs(request.query.decode(), keep_blank_values=True).get("topic"))
 
     def list_topics(self, _: Request, __: Filled) -> Told:
         """All topics, in the order of their creation."""
