@@ -240,7 +240,7 @@ def _people() -> Iterator[Step]:
     yield Step("PUT", f"/topics/{TOPIC}")
     yield Step("GET", "/nowhere")
     yield Step("HEAD", "/topics")
-    yield Step("GET", "/topics", headers={"connection": "upgrade", "upgrade": "h2c"})
+    yield Step("GET", "/nowhere", headers={"connection": "upgrade", "upgrade": "h2c"})
     yield Step("GET", "/")
 
 

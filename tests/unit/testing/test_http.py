@@ -89,3 +89,20 @@ def test_a_mistake_in_the_fake_is_told_as_one(
     response = httpx.get(f"{fake.url}/v1/metadata")
     assert (response.status_code, response.json()["code"]) == (500, "internal")
     assert "GET /v1/metadata failed in the fake" in caplog.text
+
+
+def test_an_answer_to_head_has_no_body(fake: FakeFlotilla) -> None:
+    """Or the next answer would begin in the middle of it."""
+    last = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    found = said(fake, b"HEAD /topics HTTP/1.1\r\nhost: x\r\n\r\n" + last)
+    first, second = found.split(b"HTTP/1.1 ")[1:]
+    assert (first[:3], first[-4:]) == (b"405", b"\r\n\r\n")
+    assert second.endswith(b'{"status":"alive","role":"writer"}')
+
+
+def test_an_offer_to_speak_another_protocol_is_not_taken_up(fake: FakeFlotilla) -> None:
+    """Some clients make it with each first request, and go on without."""
+    offer = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
+    last = b"GET /nowhere HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    found = said(fake, offer + last)
+    assert [part[:3] for part in found.split(b"HTTP/1.1 ")[1:]] == [b"200", b"404"]

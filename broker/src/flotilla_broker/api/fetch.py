@@ -7,7 +7,8 @@ before the offset. Only what is committed is ever shown.
 import asyncio
 
 from flotilla.access import Scope as Permission
-from flotilla.serving.asgi import Buffer, Gone, Headers, Receive, Scope, Send, number, parse_query, respond
+from flotilla.serving import fetches
+from flotilla.serving.asgi import Buffer, Gone, Headers, Receive, Scope, Send, number, respond
 from flotilla.serving.errors import Refusal
 from flotilla.serving.gate import caller_of, recheck
 from flotilla.serving.limits import InFlight
@@ -18,11 +19,7 @@ from flotilla_broker.partition.partition import Partition
 from flotilla_broker.partition.reading import select_batches
 from flotilla_broker.server import Broker
 
-BATCH_TYPE = (b"content-type", b"application/vnd.flotilla.batch")
-_BYTES_DEFAULT = 1 << 20
 _LOOKS_MAX = 5
-_PARAMETERS = {"topic", "partition", "offset", "timestamp_ms", "max_bytes", "wait_ms", "replica"}
-_PARTITION_MAX = (1 << 32) - 1
 
 
 class FetchEndpoint:
@@ -40,12 +37,11 @@ class FetchEndpoint:
         """Answer one request."""
         if scope["method"] != "GET":
             raise Refusal("method_not_allowed", "fetch takes GET")
-        query = parse_query(scope["query_string"])
-        check_query(query)
+        query = fetches.read_query(scope["query_string"])
         settings = self._broker.settings
-        bytes_max = min(number(query, "max_bytes", _BYTES_DEFAULT), settings.fetch_bytes_max)
+        bytes_max = min(number(query, "max_bytes", fetches.BYTES_DEFAULT), settings.fetch_bytes_max)
         deadline = self._loop.time() + min(number(query, "wait_ms", 0), settings.wait_ms_max) / 1000
-        self._lookup.require(caller_of(scope), Permission.CONSUME, *_place(query))
+        self._lookup.require(caller_of(scope), Permission.CONSUME, *fetches.place(query))
         partition = self._find(query)
         offset = find_offset(partition, query)
         while True:
@@ -65,7 +61,7 @@ class FetchEndpoint:
             partition = found
 
     def _find(self, query: dict[str, str]) -> Partition:
-        topic, index = _place(query)
+        topic, index = fetches.place(query)
         if query.get("replica", "leader") == "any":
             return self._lookup.replica(topic, index)
         return self._lookup.settled_leader(topic, index)
@@ -111,21 +107,6 @@ class FetchEndpoint:
         return self._loop.time() < deadline or offset < partition.committed_offset
 
 
-def _place(query: dict[str, str]) -> tuple[str, int]:
-    return query.get("topic", ""), number(query, "partition", None, _PARTITION_MAX)
-
-
-def check_query(query: dict[str, str]) -> None:
-    """Refuse what would be ignored silently."""
-    unknown = sorted(query.keys() - _PARAMETERS)
-    if unknown:
-        raise Refusal("bad_request", f"{unknown[0][:40]!r} is not known; there are {', '.join(sorted(_PARAMETERS))}")
-    if "offset" in query and "timestamp_ms" in query:
-        raise Refusal("bad_request", "there is an offset and a timestamp_ms; one of them says where to begin")
-    if query.get("replica", "leader") not in {"leader", "any"}:
-        raise Refusal("bad_request", f"replica is {query['replica'][:40]!r}; it must be leader or any")
-
-
 async def _leave(receive: Receive) -> None:
     """Return when the client has hung up."""
     while (await receive())["type"] != "http.disconnect":
@@ -156,10 +137,4 @@ def out_of_range(partition: Partition, text: str) -> Refusal:
 
 
 def _headers(partition: Partition, offset: int) -> Headers:
-    return [
-        BATCH_TYPE,
-        (b"cache-control", b"no-store"),
-        (b"flotilla-offset", str(offset).encode()),
-        (b"flotilla-first-offset", str(partition.start_offset).encode()),
-        (b"flotilla-next-offset", str(partition.committed_offset).encode()),
-    ]
+    return fetches.headers(offset, partition.start_offset, partition.committed_offset)

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from flotilla.records import Buffer
+from flotilla.serving import fetches
 from flotilla.serving.appends import APPENDS_TYPE, PARTITION_MAX, appended, check_batch_size, read_appends, result
-from flotilla.serving.asgi import JSON, Headers, check_size, number, parse_query
+from flotilla.serving.asgi import JSON, check_size, number, parse_query
 from flotilla.serving.errors import Refusal
 from flotilla.serving.jsonbatches import read_batch, write_records
 from flotilla.testing.calls import Filled, Table
@@ -17,12 +18,9 @@ from flotilla.testing.partition import Partition
 from flotilla.testing.world import BODY_BYTES_MAX, World
 
 _JSON_TYPE = b"application/json"
-_BATCH_TYPE = (b"content-type", b"application/vnd.flotilla.batch")
 _NO_STORE = (b"cache-control", b"no-store")
-_FETCH_BYTES = 1 << 20
 _FETCH_BYTES_MAX = 32 << 20
 _WAIT_MS_MAX = 30_000
-_PARAMETERS = {"topic", "partition", "offset", "timestamp_ms", "max_bytes", "wait_ms", "replica"}
 
 
 class Data:
@@ -63,11 +61,10 @@ class Data:
 
     async def fetch(self, request: Request, _: Filled) -> Answer:
         """Give batches from an offset on; wait for them if asked to."""
-        query = parse_query(request.query)
-        check_query(query)
-        bytes_max = min(number(query, "max_bytes", _FETCH_BYTES), _FETCH_BYTES_MAX)
+        query = fetches.read_query(request.query)
+        bytes_max = min(number(query, "max_bytes", fetches.BYTES_DEFAULT), _FETCH_BYTES_MAX)
         wait_s = min(number(query, "wait_ms", 0), _WAIT_MS_MAX) / 1000
-        place = query.get("topic", ""), number(query, "partition", None, PARTITION_MAX)
+        place = fetches.place(query)
         topic, partition = self._world.require_partition(*place)
         offset = find_offset(partition, query)
         if wait_s and offset == partition.next_offset:
@@ -77,18 +74,7 @@ class Data:
         batches = partition.read(offset, bytes_max)
         if _JSON_TYPE in request.headers.get(b"accept", b""):
             return Answer(200, [JSON, _NO_STORE], [_write_json(partition, offset, batches)])
-        return Answer(200, _headers(partition, offset), batches)
-
-
-def check_query(query: dict[str, str]) -> None:
-    """Refuse what would be ignored silently."""
-    unknown = sorted(query.keys() - _PARAMETERS)
-    if unknown:
-        raise Refusal("bad_request", f"{unknown[0][:40]!r} is not known; there are {', '.join(sorted(_PARAMETERS))}")
-    if "offset" in query and "timestamp_ms" in query:
-        raise Refusal("bad_request", "there is an offset and a timestamp_ms; one of them says where to begin")
-    if query.get("replica", "leader") not in {"leader", "any"}:
-        raise Refusal("bad_request", f"replica is {query['replica'][:40]!r}; it must be leader or any")
+        return Answer(200, fetches.headers(offset, partition.first_offset, partition.next_offset), batches)
 
 
 def find_offset(partition: Partition, query: dict[str, str]) -> int:
@@ -115,16 +101,6 @@ async def _wait(partition: Partition, seconds: float) -> None:
     finally:
         undo()
         timer.cancel()
-
-
-def _headers(partition: Partition, offset: int) -> Headers:
-    return [
-        _BATCH_TYPE,
-        _NO_STORE,
-        (b"flotilla-offset", str(offset).encode()),
-        (b"flotilla-first-offset", str(partition.first_offset).encode()),
-        (b"flotilla-next-offset", str(partition.next_offset).encode()),
-    ]
 
 
 def _write_json(partition: Partition, offset: int, batches: list[bytes]) -> bytes:

@@ -57,8 +57,8 @@ class Faults:
         self._rules: list[Rule] = []
 
     def add(self, rule: Rule) -> None:
-        """Have a rule."""
-        self._rules.append(rule)
+        """Have a rule, and drop those that have been used up."""
+        self._rules = [*(one for one in self._rules if one.left != 0), rule]
 
     def remove(self, rule: Rule) -> None:
         """Have a rule no longer."""

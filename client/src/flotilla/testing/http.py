@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
         """Hang up, without a word; also if a process that was forked has a copy of the socket."""
         if self._transport is not None:
             number = self._transport.get_extra_info("socket").fileno()
-            with socket.fromfd(number, socket.AF_INET, socket.SOCK_STREAM) as copy, suppress(OSError):
+            with suppress(OSError), socket.fromfd(number, socket.AF_INET, socket.SOCK_STREAM) as copy:
                 copy.shutdown(socket.SHUT_RDWR)
             self._transport.abort()
 
