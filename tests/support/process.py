@@ -14,7 +14,8 @@ class ServerProcess:
 
     def __init__(self, log: Path, environment: Mapping[str, str]) -> None:
         self._log = log
-        self._environment = {**os.environ, **environment}
+        mine = {name: value for name, value in os.environ.items() if not name.startswith("FLOTILLA_")}
+        self._environment = {**mine, **environment}  # what somebody set for the command is not for servers
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

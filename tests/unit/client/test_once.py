@@ -33,6 +33,19 @@ def test_who_waits_in_vain_is_told_so_and_leaves_nothing_behind() -> None:
     assert once._waiting == []
 
 
+def test_who_gives_up_while_all_are_told_disturbs_nobody() -> None:
+    """A thread that looks may see somebody who is gone when it reaches for them: time was over just then."""
+
+    class Fleeting(list[threading.Lock]):
+        def __len__(self) -> int:
+            return 1
+
+    once = Once()
+    once._waiting = Fleeting()
+    once.set()
+    assert once.wait()
+
+
 _INTERRUPTS = 5000
 _SENDER = """
 import os, sys, time

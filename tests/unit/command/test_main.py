@@ -118,6 +118,25 @@ def test_what_cannot_be_printed_is_told_in_a_line(where: str, code: int, said: s
     assert (done.returncode, done.stderr) == (code, said)
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_what_stands_for_a_closed_stream_is_no_socket(closed: str) -> None:
+    """The numbers 0 to 2 are never given to something else, which would be read, written to, or closed by mistake."""
+    code = (
+        "import os; from flotilla.command import main; main(['--version']); print(os.open('/', 0), file=open(9, 'w'))"
+    )
+    line = f"exec 9>&1; exec '{sys.executable}' -c \"{code}\" {closed}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) > 2
+
+
+def test_what_is_said_is_not_printed_where_standard_error_is_closed() -> None:
+    """Standard output is for what was asked for."""
+    line = f"exec '{sys.executable}' -m flotilla.command produce 2>&-"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
 def examples(command: click.Command) -> list[str]:
     """Find what is shown, without what is said about it, and without the shell around it."""
     shown = re.findall(r"\bflotilla .*", command.epilog or "") if (command.epilog or "").startswith("\b") else []

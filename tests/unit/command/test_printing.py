@@ -49,6 +49,7 @@ def test_what_goes_together_is_taken(said: dict[str, Any]) -> None:
         ({"topics": ("orders", "clicks"), "partitions": (0,)}, "for a single topic"),
         ({"offset": 0, "partitions": (0,), "group": "g"}, "groups reset"),
         ({"is_until_end": True, "group": "g"}, "use --timeout"),
+        ({"group": ""}, "--group is empty"),
         ({"shape": "value", "is_json": True}, "--format and --json contradict"),
         ({"shape": "%v", "separator": b":"}, "--key-separator is for the format key-value"),
         ({"is_json": True, "separator": b":"}, "--key-separator is for the format key-value"),
@@ -64,6 +65,8 @@ def test_it_begins_with_now_unless_something_else_is_said() -> None:
     assert wanted(is_from_beginning=True).start(NOW) == "earliest"
     assert wanted(since="-90m").start(NOW) == datetime(2026, 1, 31, 10, 30, tzinfo=UTC)
     assert wanted(since="2026-01-01").start(NOW) == datetime(2026, 1, 1, tzinfo=UTC)
+    for text in ("-9999w", "1969-12-31", "0001-01-01T00:00+10:00"):  # before there were any records
+        assert wanted(since=text).start(NOW) == datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("text", ["yesterday", "-", "-1", "1h", "-99999999999999d"])
@@ -81,6 +84,8 @@ def test_the_format_follows_from_what_was_said() -> None:
     assert wanted(is_json=True).format().write(one).startswith(b"{")
     with pytest.raises(InputInvalid, match="--format: 'xml' is no format"):
         wanted(shape="xml").format()
+    with pytest.raises(InputInvalid, match="--format: '' is no format"):
+        wanted(shape="").format()
 
 
 def test_batches_are_written_in_blocks_or_when_there_is_no_more() -> None:

@@ -22,8 +22,9 @@ class Once:
     def set(self) -> None:
         """Say that it has happened."""
         self._is_set = True  # before the look at who waits: who comes later sees it
-        while self._waiting:
-            self._waiting.pop().release()
+        with suppress(IndexError):  # nobody is left; who was may have gone between a look and a grasp
+            while True:
+                self._waiting.pop().release()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it has happened, and tell whether it has."""

@@ -18,6 +18,8 @@ from flotilla.command.measuring import SIZE_MIN, WAYS, Load, Measured, produce
 from flotilla.command.piping import endable, find_topic
 from flotilla.command.progress import progress
 from flotilla.command.speaking import say, say_json, table, tell
+from flotilla.command.units import write_size
+from flotilla.records import BODY_BYTES_MAX
 
 _TITLES = {
     "produce": "from the call until a record is acknowledged, at full speed",
@@ -50,6 +52,8 @@ def run(server: asking.Server, plan: Plan, *, as_json: bool) -> None:
     """Measure, and tell; raises CommandError, KeyboardInterrupt, SystemExit."""
     if plan.size < SIZE_MIN:
         raise InputInvalid(f"--size must be at least {SIZE_MIN} bytes, so that records can tell when they were sent")
+    if plan.size > BODY_BYTES_MAX:
+        raise InputInvalid(f"--size must be at most {write_size(BODY_BYTES_MAX)}; no record can be larger")
     if plan.topic is not None:
         find_topic(server, plan.topic)
     with (
@@ -76,10 +80,17 @@ def _topic(client: Client, plan: Plan) -> Iterator[str]:
     try:
         yield name
     finally:
-        try:
-            client.topics.delete(name, missing_ok=True)
-        except FlotillaError as error:
-            tell(f"topic '{name}' could not be deleted, and is left: {error}")
+        _delete(client, name)
+
+
+def _delete(client: Client, name: str) -> None:
+    try:
+        client.topics.delete(name, missing_ok=True)
+    except FlotillaError as error:
+        tell(f"topic '{name}' could not be deleted, and is left: {error}")
+    except BaseException:  # somebody who insists on the end does not wait for it
+        tell(f"topic '{name}' is perhaps left: `flotilla topics delete {name}` removes it")
+        raise
 
 
 def _measure(client: Client, plan: Plan, topic: str) -> Iterator[Measured]:

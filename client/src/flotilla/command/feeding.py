@@ -5,13 +5,12 @@ goes line by line. It ends at the first line that is refused and at the first re
 before was sent, so that one can go on from there. However it ends, what was taken is waited for, and counted.
 """
 
-import logging
 import os
+import select
 import stat
-import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,9 @@ from flotilla.command.units import write_rough_size
 from flotilla.records import Headers
 
 STDIN = Path("-")
+_STDIN_FD = 0  # `sys.stdin` is None where it is closed
 _BLOCK_BYTES = 1 << 18
+_LOOK_S = 0.5  # how often one looks whether all is well, while nothing is to be read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +78,12 @@ class Sender:
 
     def __init__(self, producer: Producer, feed: Feed, ending: Ending) -> None:
         self.topic = feed.topic
-        self.bytes = 0  # of lines that were taken
+        self.bytes = 0  # of lines that are stored, as far as that is known
         self.error: Failure | None = None
         self._producer = producer
         self._feed = feed
         self._ending = ending
-        self._under_way: deque[Deliveries] = deque()
+        self._under_way: deque[tuple[Deliveries, list[int]]] = deque()  # with how long each line is
 
     def send(self, lines: Sequence[bytes]) -> None:
         """Send lines. Raises LineRefused, and then those before it are sent."""
@@ -92,8 +93,13 @@ class Sender:
             self._take(lines)
         except (LineRefused, RecordInvalid):  # nothing of this call was taken
             self._take_each(lines)
-        while self._under_way and self._under_way[0].done():
-            self._note(self._under_way.popleft())
+        self.look()
+
+    def look(self) -> bool:
+        """Tell whether all is well, as far as outcomes are known by now."""
+        while self._under_way and self._under_way[0][0].done():
+            self._note(*self._under_way.popleft())
+        return self.error is None
 
     def _take(self, lines: Sequence[bytes]) -> None:
         rows, headers = self._rows(lines), self._feed.headers
@@ -104,8 +110,7 @@ class Sender:
             headers=[headers] * len(lines) if headers else None,
             partition=self._feed.partition,
         )
-        self._under_way.append(taken)
-        self.bytes += sum(map(len, lines))
+        self._under_way.append((taken, list(map(len, lines))))
 
     def _rows(self, lines: Sequence[bytes]) -> Rows:
         if self._feed.separator is None:
@@ -120,9 +125,12 @@ class Sender:
             except (LineRefused, RecordInvalid) as error:
                 raise LineRefused(at, str(error)) from error
 
-    def _note(self, deliveries: Deliveries) -> None:
+    def _note(self, deliveries: Deliveries, sizes: list[int]) -> None:
         failure = deliveries.exception()
         self.error = self.error or failure
+        if failure is not None:  # of some records, perhaps not of all
+            sizes = [size for size, one in zip(sizes, deliveries, strict=True) if one.exception() is None]
+        self.bytes += sum(sizes)
 
     def finish(self) -> None:
         """Wait until the outcome of everything is known. Who asks for the end once more gives up on the rest."""
@@ -134,13 +142,11 @@ class Sender:
         except (KeyboardInterrupt, SystemExit, TimeoutError):
             self._producer.close(timeout_s=0)
         while self._under_way:
-            self._note(self._under_way.popleft())
+            self._note(*self._under_way.popleft())
 
 
 def run(server: asking.Server, feed: Feed, *, as_json: bool) -> None:
     """Produce, and tell what became of it; raises CommandError, KeyboardInterrupt, SystemExit."""
-    # A warning for each batch that fails would bury what is told at the end.
-    logging.getLogger("flotilla.client.producing").setLevel(logging.ERROR)
     _check(server, feed)
     with asking.explained(server), server.open() as client, endable() as ending:
         producer = client.producer(compression=feed.compression, delivery_s=feed.delivery_s)
@@ -156,8 +162,11 @@ def run(server: asking.Server, feed: Feed, *, as_json: bool) -> None:
             say_json(account)
         else:
             tell(str(account))
-        if stopped is not None:
+        if isinstance(stopped, Exception):
             raise stopped
+        if ending.asked and account.error is not None:
+            tell(account.error)
+        ending.end()
     if account.error is not None:
         raise CommandError(account.error)
 
@@ -170,22 +179,31 @@ def _check(server: asking.Server, feed: Feed) -> None:
 
 
 def _feed_all(sender: Sender, files: Sequence[Path], ending: Ending) -> None:
-    is_typed = STDIN in files and sys.stdin.isatty()  # a picture of progress would get in the way of typing
+    is_typed = STDIN in files and os.isatty(_STDIN_FD)  # a picture of progress would get in the way of typing
     with progress(f"to {sender.topic}", _measure(files), is_wanted=not is_typed) as note:
         for path in files:
             if sender.error is not None:
                 return
-            with _opened(path) as fd:
-                _feed_one(sender, _blocks(fd, ending), "standard input" if path == STDIN else str(path), note)
+            with _opened(path, ending) as fd:
+                _feed_one(
+                    sender, _blocks(fd, ending, sender.look), "standard input" if path == STDIN else str(path), note
+                )
 
 
-def _blocks(fd: int, ending: Ending) -> Iterator[bytes]:
-    """Read what is there, up to a block, and wait if nothing is; raises OSError, KeyboardInterrupt, SystemExit."""
-    block = b"-"
-    while block:
+def _blocks(fd: int, ending: Ending, is_well: Callable[[], bool]) -> Iterator[bytes]:
+    """Read what is there, up to a block, and wait if nothing is, as long as all is well.
+
+    Raises OSError, KeyboardInterrupt, SystemExit.
+    """
+    block: bytes | None = None
+    while block != b"":
         with ending.at_once():
-            block = os.read(fd, _BLOCK_BYTES)
-        yield block
+            is_ready, _, _ = select.select([fd], [], [], _LOOK_S)
+            block = os.read(fd, _BLOCK_BYTES) if is_ready else None
+        if block is not None:
+            yield block
+        elif not is_well():
+            return
 
 
 def _feed_one(sender: Sender, blocks: Iterator[bytes], name: str, note: Note) -> None:
@@ -208,19 +226,20 @@ def _feed_one(sender: Sender, blocks: Iterator[bytes], name: str, note: Note) ->
 def _measure(files: Sequence[Path]) -> int | None:
     """Tell how many bytes there are to be read; None if nobody can know."""
     try:
-        found = [os.fstat(0) if path == STDIN else path.stat() for path in files]
+        found = [os.fstat(_STDIN_FD) if path == STDIN else path.stat() for path in files]
     except OSError:
         return None
     return sum(one.st_size for one in found) if all(stat.S_ISREG(one.st_mode) for one in found) else None
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _opened(path: Path, ending: Ending) -> Iterator[int]:
     if path == STDIN:
-        yield sys.stdin.fileno()
+        yield _STDIN_FD
         return
     try:
-        fd = os.open(path, os.O_RDONLY)
+        with ending.at_once():  # a named pipe is waited for until somebody writes to it
+            fd = os.open(path, os.O_RDONLY)
     except OSError as error:
         raise InputInvalid(f"{path} cannot be read: {error.strerror}") from error
     try:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -105,6 +106,7 @@ def flotilla() -> None:
 
 def main(arguments: Sequence[str] | None = None, programs: "Programs | None" = None) -> int:
     """Run the command; return its exit code. `programs` are the servers that `up` starts, if others than usual."""
+    _fill_gaps()
     given = list(sys.argv[1:] if arguments is None else arguments)
     name = " ".join([NAME, *(one for one in given[:1] if one in COMMANDS)])
     try:
@@ -149,6 +151,21 @@ def _explain(error: click.ClickException, name: str) -> str:
     if not isinstance(error, click.UsageError) or error.ctx is None:
         return f"{name}: {text}"
     return f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n\n{name}: {text}"
+
+
+def _fill_gaps() -> None:
+    """Have something stand where a standard stream was closed, as by `2>&-`.
+
+    What is opened next would get its number: a socket would be taken for standard input, and libuv ends a process that
+    closes one. What is read there fails, and what is said there goes nowhere.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_WRONLY)  # it gets the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - until the end
 
 
 def _print_no_more() -> None:

@@ -16,6 +16,7 @@ from flotilla.command.errors import CommandError
 from flotilla.command.progress import Note
 
 CALL_RECORDS = 1000
+CALL_BYTES = 8 << 20  # large records go in smaller calls: all of a call are held at once
 MARK_BYTES = 8
 SIZE_MIN = MARK_BYTES + 8
 
@@ -34,6 +35,11 @@ class Load:
     rate: int
     is_each: bool
     compression: str
+
+    @property
+    def call_records(self) -> int:
+        """How many are sent with a call."""
+        return max(1, min(CALL_RECORDS, CALL_BYTES // self.size))
 
     def done(self, records: int, seconds: float) -> float:
         """Tell how much of it is done, from 0 to 1."""
@@ -86,11 +92,11 @@ class Meter:
 def produce(client: Client, load: Load, note: Note) -> Measured:
     """Send as fast as it goes, until all is acknowledged; of each call, the last record is timed."""
     took: list[float] = []
-    values = [os.urandom(load.size) for _ in range(CALL_RECORDS)]
+    values = [os.urandom(load.size) for _ in range(load.call_records)]
     with client.producer(compression=load.compression) as producer:
         producer.send(load.topic, values[0]).result()  # connections are made
         meter = Meter(load, note)
-        while left := min(meter.left, CALL_RECORDS):
+        while left := min(meter.left, load.call_records):
             _send(producer, load, values[: left - 1])
             sent = time.perf_counter()
             producer.send(load.topic, values[-1]).add_done_callback(partial(_take_time, took, sent))

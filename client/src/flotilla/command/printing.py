@@ -26,6 +26,7 @@ from flotilla.command.units import parse_duration_s, parse_time
 from flotilla.records import BatchInvalid
 
 _BLOCK_BYTES = 1 << 20
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,7 @@ class Wanted:
         """Raise InputInvalid if something contradicts something else."""
         starts = {"--from-beginning": self.is_from_beginning, "--from": self.since, "--offset": self.offset is not None}
         given = [name for name, value in starts.items() if value]
+        _require(self.group != "", "--group is empty: give it a name, or leave it out")
         _require(len(given) <= 1, f"{' and '.join(given)} contradict each other; give one of them")
         _require(self.offset is None or self.partitions, "--offset is for one partition: say which with --partition")
         _require(not self.partitions or len(self.topics) == 1, "--partition is for a single topic")
@@ -75,7 +77,9 @@ class Wanted:
         """Tell how records are written; raises InputInvalid."""
         default = "json" if self.is_json else "value" if self.separator is None else "key-value"
         try:
-            return parse_format(self.shape or default, TAB if self.separator is None else self.separator)
+            return parse_format(
+                default if self.shape is None else self.shape, TAB if self.separator is None else self.separator
+            )
         except ValueError as error:
             raise InputInvalid(f"--format: {error}") from error
 
@@ -83,9 +87,9 @@ class Wanted:
 def parse_since(text: str, now: datetime) -> datetime:
     """Read a moment, or how long ago it was, as in -1h; raises InputInvalid."""
     try:
-        if text.startswith("-"):
-            return now - timedelta(seconds=parse_duration_s(text[1:]))
-        return parse_time(text)
+        is_ago = text.startswith("-")
+        found = now - timedelta(seconds=parse_duration_s(text[1:])) if is_ago else parse_time(text)
+        return max(found, _EPOCH)  # nothing is older
     except (ValueError, OverflowError) as error:
         raise InputInvalid(f"--from: {error}; or write how long ago, as in -1h") from error
 
@@ -135,6 +139,8 @@ class Printer:
 def run(server: asking.Server, wanted: Wanted) -> None:
     """Consume, until there is a reason to end; raises CommandError, BrokenPipeError, KeyboardInterrupt, SystemExit."""
     wanted.check()
+    if sys.stdout is None:
+        raise CommandError("standard output is closed; there is nowhere to write to")
     printer = Printer(sys.stdout.buffer, wanted.format(), wanted.records_max, is_careful=wanted.group is not None)
     start = wanted.start(datetime.now(UTC))
     for name in wanted.topics:

@@ -40,14 +40,30 @@ def table(rows: Sequence[Sequence[object]], numbers: Collection[str] = ()) -> li
 
 def say(*lines: str) -> None:
     """Print what was asked for."""
-    print("\n".join(lines))  # noqa: T201 - a command speaks
+    text = "\n".join(lines)
+    if not _is_writable(text):  # a '?' for a letter is better than nothing at all
+        text = text.encode(sys.stdout.encoding, "replace").decode(sys.stdout.encoding)
+    print(text)  # noqa: T201 - a command speaks
 
 
 def say_json(answer: object) -> None:
     """Print an answer for scripts."""
     import msgspec  # noqa: PLC0415 - help and completion print no answers
 
-    say(json.dumps(msgspec.to_builtins(answer), indent=2, ensure_ascii=False))
+    found = msgspec.to_builtins(answer)
+    text = json.dumps(found, indent=2, ensure_ascii=False)
+    say(text if _is_writable(text) else json.dumps(found, indent=2))
+
+
+def _is_writable(text: str) -> bool:
+    """Tell whether standard output has all of the letters."""
+    if sys.stdout is None or not sys.stdout.encoding:  # as it is for those who closed it, and for one in memory
+        return True
+    try:
+        text.encode(sys.stdout.encoding, sys.stdout.errors or "strict")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def tell(text: str) -> None:

@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
         return head.encode("latin-1")
 
     def _on_timeout(self, timeout_s: float) -> None:
-        self._fail(TimedOut(f"there was no answer within {timeout_s} s", sent=True))
+        self._fail(TimedOut(f"there was no answer within {timeout_s:.3g} s", sent=True))
 
     def _fail(self, error: Disconnected) -> None:
         self.is_open = False
