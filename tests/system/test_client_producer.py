@@ -16,12 +16,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from flotilla import Client
+from flotilla.access import system_text
 from flotilla.client.config import load_client
 from flotilla.client.deliveries import Delivery
 from flotilla.client.engine import Engine
 from flotilla.client.errors import BufferFull, DeliveryFailed, NotAllowed, RecordInvalid, TopicMissing
 from flotilla.client.producer import AsyncProducer
-from support.access import ENVIRONMENT
+from support.access import ENVIRONMENT, SECRET
 from support.clientload import Sender, broken_promises, open_producer, run_while, wait_progress
 from support.cluster import wait_until
 from support.fleet import Fleet
@@ -217,3 +219,19 @@ def test_a_token_can_be_used_as_soon_as_it_is_made(tmp_path: Path) -> None:
             assert producer.send("t", b"x").result(10).offset == 0
         with open_producer(fleet.url, token="wrong") as producer, pytest.raises(NotAllowed):  # noqa: S106 - it is
             producer.send("t", b"x")
+
+
+def test_a_token_with_a_quota_slows_a_producer_down_and_costs_nothing(tmp_path: Path) -> None:
+    """429 is waited out inside, by both routes: everything arrives, once and in order."""
+    values = [b"%d " % number + bytes(1000) for number in range(3000)]
+    with Fleet(tmp_path, environment=ENVIRONMENT) as fleet:
+        limits = {"bytes_per_s": 1 << 20, "grants": ["produce", "consume"], "name": "slow"}
+        token = fleet.client.post("/v1/tokens", json=limits).raise_for_status().json()["token"]
+        for route in ("direct", "gateway"):
+            fleet.create(route, 1)
+            with open_producer(fleet.url, route, token=token, batch_bytes=100_000) as producer:
+                producer.send_many(route, values)
+                producer.flush(60)
+                assert producer.stats.acknowledged == len(values)
+            with Client(fleet.url, route="direct", token=system_text(SECRET.encode())) as client:
+                assert [one.value for one in client.consumer(route).records(until="end")] == values

@@ -10,6 +10,8 @@ import httpx
 import pytest
 import trustme
 
+from flotilla import Client
+from flotilla.client.errors import ServerUnreachable
 from flotilla.records import encode
 from flotilla_manager import rebuild
 from support import certificates
@@ -185,3 +187,21 @@ def test_a_certificate_that_cannot_be_used_ends_the_start(tmp_path: Path, author
             assert str(files.cert if wrong == "missing" else files.key) in process.log()
     assert not (tmp_path / "broker" / "data").exists()
     assert not (tmp_path / "metadata.db").exists()
+
+
+@pytest.mark.parametrize("route", ["direct", "gateway"])
+def test_the_client_library_trusts_whom_it_is_told_to_trust_and_nobody_else(
+    fleet: Fleet, tmp_path: Path, authority: trustme.CA, route: str
+) -> None:
+    ours, others = tmp_path / "ours.pem", tmp_path / "others.pem"
+    authority.cert_pem.write_to_path(ours)
+    certificates.make_authority().cert_pem.write_to_path(others)
+    with Client(fleet.url, ca=ours, route=route) as client:
+        client.topics.create(f"client-{route}", partitions=1)
+        with client.producer() as producer:
+            producer.send_many(f"client-{route}", [b"a", b"b"])
+        records = client.consumer(f"client-{route}").records(until="end")
+        assert [record.value for record in records] == [b"a", b"b"]
+    with Client(fleet.url, ca=others, route=route, request_s=1) as client, pytest.raises(ServerUnreachable) as caught:
+        client.topics.list()
+    assert "certificate" in str(caught.value).lower()

@@ -165,6 +165,31 @@ def test_a_record_that_could_not_be_sent_in_time_has_failed() -> None:
     asyncio.run(test())
 
 
+def test_a_record_does_not_fail_early_because_it_came_to_older_ones() -> None:
+    """Each record has its time for delivery, but for a tenth: while servers are away, parcels do not stay open."""
+
+    async def test() -> None:
+        engine = FakeEngine()
+        producer = make(engine, delivery_s=0.5)
+        engine.gate.clear()
+        await producer.send("t", b"under way", partition=0)
+        while producer.accumulator._topics["t"].lanes[0].open is not None:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        waiting = [await producer.send("t", b"waits", partition=0)]
+        began = producer.accumulator.pending()[-1]
+        async with asyncio.timeout(10):
+            while producer.accumulator.pending()[-1] is began:
+                await asyncio.sleep(0.01)
+                waiting.append(await producer.send("t", b"waits", partition=0))
+        assert 1 < len(began) < len(waiting)
+        engine.gate.set()
+        await producer.flush()
+        assert [value for got in engine.got for value in got.values] == [b"under way"] + [b"waits"] * len(waiting)
+        await producer.close()
+
+    asyncio.run(test())
+
+
 def test_closing_settles_everything() -> None:
     async def test() -> None:
         engine = FakeEngine()

@@ -224,6 +224,13 @@ class Accumulator:
             self._close(lane)
             return parcel
 
+    def seal(self, lane: Lane) -> None:
+        """Close the parcel that is open: records that come from now on travel in another one."""
+        with self._lock:
+            if lane.open is not None:
+                lane.closed.append(lane.open)
+                self._close(lane)
+
     def settle(self, parcel: Parcel, end: int | Failure) -> None:
         """Say how the records of a parcel ended, and make room for others."""
         with self._lock:

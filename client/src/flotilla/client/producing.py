@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 _RENEWALS_MAX = 2  # of the epoch, for one batch
 _SEQUENCE = {"sequence_gap", "sequence_overlap", "sequence_reused", "unknown_producer"}
 _REFRESH_S = 60.0  # what is known of a topic is looked up again, so that new partitions get records
+_AGE_MAX = 0.1  # of the time for delivery: a parcel that is open for longer takes no more records
 _THREAD_BYTES = 64 << 10  # compressing more than this would hold up the loop
 
 
@@ -70,6 +71,7 @@ class Carrier:
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._timers: dict[Lane, asyncio.TimerHandle] = {}
+        self._seals: dict[Lane, asyncio.TimerHandle] = {}
         self._looked_up: dict[Topic, float] = {}
         self.counts = Counts()
 
@@ -96,6 +98,7 @@ class Carrier:
 
     async def _empty(self, lane: Lane) -> None:
         """Carry a lane's parcels, one after the other, until there is none."""
+        self._seal_later(lane)
         try:
             while True:
                 found = self._accumulator.take(lane)
@@ -107,6 +110,15 @@ class Carrier:
                 return
         finally:
             self._tasks.pop(lane, None)
+            self._seals.pop(lane).cancel()
+
+    def _seal_later(self, lane: Lane) -> None:
+        self._seals[lane] = self._loop.call_later(self._delivery_s * _AGE_MAX, self._seal, lane)
+
+    def _seal(self, lane: Lane) -> None:
+        """Have later records travel apart. All of a parcel have the time that its first one has left."""
+        self._accumulator.seal(lane)
+        self._seal_later(lane)
 
     async def _carry(self, lane: Lane, parcel: Parcel) -> None:
         """Bring a parcel to its partition, and settle it, whatever happens."""
