@@ -255,6 +255,8 @@ def _rest() -> Iterator[Step]:
     yield Step("DELETE", "/v1/tokens/{id}")
     yield Step("DELETE", "/v1/tokens/0123456789abcdef")
     yield Step("GET", "/v1/nowhere")
+    yield Step("PUT", f"/v1/topics/{TOPIC}")
+    yield Step("PUT", "/v1/append")
     yield Step("GET", "/readyz")
     yield Step("DELETE", f"/v1/topics/{TOPIC}")
     yield Step("DELETE", f"/v1/topics/{TOPIC}")

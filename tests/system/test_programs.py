@@ -199,6 +199,8 @@ def test_a_topic_with_an_owner_is_changed_by_nobody_else(fleet: Fleet) -> None:
 def test_unknown_paths_have_the_same_shape(fleet: Fleet) -> None:
     refused(fleet.client.get("/v1/nowhere"), 404, "not_found")
     refused(fleet.client.put("/v1/append"), 405, "method_not_allowed")
+    found = refused(fleet.client.put("/v1/topics/nowhere"), 405, "method_not_allowed")
+    assert found["message"] == "'/v1/topics/nowhere' takes DELETE or GET or PATCH"
 
 
 def test_batches_go_in_and_out_as_json(fleet: Fleet) -> None:

@@ -80,6 +80,11 @@ def front() -> Front:
     async def slow(number: int, body: dict[str, int]) -> dict[str, Any]:
         return {"id": request_ids.current(), "number": number, "size": len(body)}
 
+    @app.get("/things/{name}")
+    @app.delete("/things/{name}")
+    async def thing(name: str) -> str:
+        return name
+
     @app.get("/broken")
     async def broken() -> None:
         raise KeyError("a mistake")
@@ -111,6 +116,18 @@ def test_an_id_is_made_where_it_costs_little_or_helps(front: Front) -> None:
     assert b"x-request-id" not in ask(front, "/fast").headers
     assert len(ask(front, "/fast?what=refuse").headers[b"x-request-id"]) == 16
     assert len(ask(front, "/healthz").headers[b"x-request-id"]) == 16
+
+
+def test_who_takes_a_wrong_method_or_path_is_told_what_there_is(front: Front) -> None:
+    """All methods of a path are named, although each may be a route of its own."""
+    messages = [
+        json.loads(ask(front, path, method="PUT").body)["message"] for path in ("/things/x", "/slow", "/nothing")
+    ]
+    assert messages == [
+        "'/things/x' takes DELETE or GET",
+        "'/slow' takes POST",
+        "there is no '/nothing' here; /docs tells what there is",
+    ]
 
 
 def test_a_refusal_has_one_shape_wherever_it_comes_from(front: Front) -> None:
@@ -166,7 +183,7 @@ def test_the_docs_come_from_here_alone(front: Front) -> None:
         assert (found.status, found.headers[b"cache-control"][:20]) == (200, b"public, max-age=3153")
         assert len(found.body) == int(found.headers[b"content-length"]) > 200
     assert ask(front, "/favicon.ico").headers[b"content-type"] == b"image/png"
-    assert list(json.loads(ask(front, "/openapi.json").body)["paths"]) == ["/slow", "/broken"]
+    assert list(json.loads(ask(front, "/openapi.json").body)["paths"]) == ["/slow", "/things/{name}", "/broken"]
 
 
 def test_an_app_with_docs_from_elsewhere_is_a_mistake() -> None:

@@ -111,6 +111,20 @@ def test_rules_decide_who_gets_to_which_path(gate: Gate, what: str, expected: li
     assert [outcome(gate, method, path, *shown) for shown in SHOWN] == expected
 
 
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("PUT /v1/fetch", "'/v1/fetch' takes GET or POST"),
+        ("GET /topics/orders.eu", "'/topics/orders.eu' takes DELETE"),
+        ("GET /" + "x" * 999, "there is no '/" + "x" * 199 + "' here; /docs tells what there is"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_is(gate: Gate, what: str, said: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        gate.enter(scope_of(*what.split(" ", 1), SYSTEM_TEXT))
+    assert str(caught.value) == said
+
+
 @pytest.mark.parametrize("shown", [(ADMIN[0], ADMIN[0]), (ADMIN[0], "x"), ("x", ADMIN[0]), (SYSTEM_TEXT,) * 3])
 def test_who_sends_several_tokens_is_nobody(gate: Gate, shown: tuple[str, ...]) -> None:
     """Between here and a proxy in front, both would have to agree on which of them counts."""

@@ -1,5 +1,6 @@
 """Refusals: one JSON shape, with a code for programs (see `flotilla.net.codes`) and a sentence for people."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ STATUS_OF = {code: known.status for code, known in CODES.items()}
 RETRYABLE = {code for code, status in STATUS_OF.items() if status in {421, 429, 503, 504}}
 RETRY_AFTER_S = 1  # where nothing better is known
 _UNAUTHORIZED = 401
+_SHOWN_MAX = 200  # of a path that is not there
 
 
 class Refusal(Exception):
@@ -73,3 +75,11 @@ class Refusal(Exception):
 def mistake() -> Refusal:
     """Admit a mistake of ours, without telling strangers more about it than where to look."""
     return Refusal("internal", "the server made a mistake; its log tells which, by the request id")
+
+
+def not_there(path: str, methods: Iterable[str]) -> Refusal:
+    """Tell that a path is not there, or which methods it takes instead."""
+    shown, taken = path[:_SHOWN_MAX], " or ".join(sorted(methods))
+    if taken:
+        return Refusal("method_not_allowed", f"'{shown}' takes {taken}")
+    return Refusal("not_found", f"there is no '{shown}' here; /docs tells what there is")

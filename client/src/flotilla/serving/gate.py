@@ -15,7 +15,7 @@ from flotilla.access import ANYBODY, NOBODY, Access, Caller, NotAuthenticated
 from flotilla.access import Scope as Permission
 from flotilla.access.callers import INVALID
 from flotilla.serving.asgi import Scope
-from flotilla.serving.errors import Refusal
+from flotilla.serving.errors import Refusal, not_there
 
 TOPIC = "{name}"
 _AUTHORIZATION = b"authorization"
@@ -120,7 +120,8 @@ class Gate:
             return
         caller = scope["caller"] = self._identify(self.access, scope)
         if rule is None:
-            raise self._not_there(scope["method"], scope["path"])
+            path = scope["path"]
+            raise not_there(path, (other for other in self._methods if self.find(other, path) is not None))
         if rule.need is Need.TOKEN or rule.need is Need.ELSEWHERE or caller.may_all:
             return
         _check(caller, rule, scope["path"])
@@ -139,11 +140,6 @@ class Gate:
             return access.identify(shown)
         except NotAuthenticated as error:
             raise Refusal("unauthorized", str(error)) from None
-
-    def _not_there(self, method: str, path: str) -> Refusal:
-        is_known = any(self.find(other, path) is not None for other in self._methods)
-        code = "method_not_allowed" if is_known else "not_found"
-        return Refusal(code, f"{method} {path[:_SHOWN_MAX]}: {code}")
 
 
 def _check(caller: Caller, rule: Rule, path: str) -> None:

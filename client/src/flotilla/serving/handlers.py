@@ -1,18 +1,21 @@
 """Errors of FastAPI's routes, in the one shape that refusals have."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from flotilla.limits import TOPIC_NAME_RULE, TOPIC_NAME_SAID
-from flotilla.serving.errors import Refusal, mistake
+from flotilla.serving.errors import Refusal, mistake, not_there
 
 _SAID = {f"^{TOPIC_NAME_RULE}$": TOPIC_NAME_SAID}  # rules that people break by chance, in words
-_CODE_OF = {404: "not_found", 405: "method_not_allowed"}
+_NOT_FOUND, _OTHER_METHODS = 404, 405
+_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -49,8 +52,16 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error.__cause__, Refusal):  # of a body that was too large, when FastAPI read it
         return await on_refusal(request, error.__cause__)
     status = error.status_code if isinstance(error, HTTPException) else 400
-    code = _CODE_OF.get(status, "bad_request")
-    return await on_refusal(request, Refusal(code, f"{request.method} {request.url.path[:200]}: {code}"))
+    if status in {_NOT_FOUND, _OTHER_METHODS}:
+        methods = filter(partial(_takes, request), _METHODS) if status == _OTHER_METHODS else ()
+        return await on_refusal(request, not_there(request.url.path, methods))
+    return await on_refusal(request, Refusal("bad_request", "the request is invalid"))
+
+
+def _takes(request: Request, method: str) -> bool:
+    """Tell whether there is a route for this path with another method."""
+    scope = {**request.scope, "method": method}
+    return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
 
 
 async def _on_mistake(request: Request, _: Exception) -> JSONResponse:

@@ -14,7 +14,7 @@ import msgspec
 
 from flotilla.serving import shapes
 from flotilla.serving.asgi import JSON, Headers
-from flotilla.serving.errors import Refusal, mistake
+from flotilla.serving.errors import Refusal, mistake, not_there
 from flotilla.serving.params import Reader
 from flotilla.serving.people import ANSWER, failure, success, template
 from flotilla.testing.http import Answer, Request
@@ -80,13 +80,14 @@ class Calls:
 
 
 def _unknown(request: Request, methods: list[str]) -> Refusal:
-    code = "method_not_allowed" if methods else "not_found"
+    if request.path in _BATCHES:
+        return Refusal("method_not_allowed", _BATCHES[request.path])
     if request.path.startswith(_PROGRAMS):
-        return Refusal(code, _BATCHES.get(request.path, f"{request.method} {request.path[:200]}: {code}"))
+        return not_there(request.path, methods)
     row, _ = template(request.path)
     if methods:
-        return Refusal(code, f"'{row[:200]}' takes {' or '.join(methods)}.")
-    return Refusal(code, f"There is no '{row[:200]}' here; /docs tells what there is.")
+        return Refusal("method_not_allowed", f"'{row[:200]}' takes {' or '.join(methods)}.")
+    return Refusal("not_found", f"There is no '{row[:200]}' here; /docs tells what there is.")
 
 
 def to_json(found: Mapping[str, Any], headers: Headers | None = None) -> Answer:
