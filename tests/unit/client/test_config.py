@@ -1,11 +1,19 @@
 """The options of a client: where they come from, and which rules they keep."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
-from flotilla.client.config import ClientConfig, ConsumerConfig, ProducerConfig, Route, load_client
+from flotilla.client.config import (
+    ClientConfig,
+    ConsumerConfig,
+    ConsumerOptions,
+    ProducerConfig,
+    ProducerOptions,
+    Route,
+    load_client,
+)
 from flotilla.client.errors import ConfigInvalid
 from flotilla.records import BATCH_BYTES_MAX
 from support import certificates
@@ -99,3 +107,9 @@ def test_certificates_are_read_or_named(tmp_path: Path) -> None:
     for name in ("ca", "missing"):
         with pytest.raises(ConfigInvalid, match=f"ca: the certificates in .*{name} cannot be read"):
             load_client(None, ca=tmp_path / name, environment={}).make_tls()
+
+
+@pytest.mark.parametrize(("options", "config"), [(ProducerOptions, ProducerConfig), (ConsumerOptions, ConsumerConfig)])
+def test_type_checkers_know_every_option(options: type, config: type) -> None:
+    """Whoever writes `client.producer(linger=5)` is told by a type checker, before Python does."""
+    assert get_type_hints(options) == get_type_hints(config)

@@ -213,7 +213,7 @@ def test_a_consumer_can_go_on_with_the_latest_instead() -> None:
         partition.append(1)
         assert await bench.offsets(1) == [3]
 
-    run(test, a_partition(3), config=ConsumerConfig(on_gone="latest"))  # type: ignore[arg-type]
+    run(test, a_partition(3), config=ConsumerConfig(on_gone="latest"))
 
 
 def test_a_consumer_can_be_told_instead_and_seek() -> None:
@@ -228,7 +228,7 @@ def test_a_consumer_can_be_told_instead_and_seek() -> None:
         bench.fetcher.seek(lane, 2)
         assert await bench.offsets(1) == [2]
 
-    run(test, a_partition(3), config=ConsumerConfig(on_gone="raise"))  # type: ignore[arg-type]
+    run(test, a_partition(3), config=ConsumerConfig(on_gone="raise"))
 
 
 def test_servers_that_are_away_are_waited_for(caplog: pytest.LogCaptureFixture) -> None:

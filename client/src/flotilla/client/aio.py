@@ -4,13 +4,20 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 from weakref import WeakSet
 
 from flotilla.client import tables
 from flotilla.client.admin import AsyncBrokers, AsyncGroups, AsyncTokens, AsyncTopics
 from flotilla.client.async_consumer import AsyncConsumer, OnChange
-from flotilla.client.config import ConsumerConfig, ProducerConfig, Route, load_client
+from flotilla.client.config import (
+    ConsumerConfig,
+    ConsumerOptions,
+    ProducerConfig,
+    ProducerOptions,
+    Route,
+    load_client,
+)
 from flotilla.client.deliveries import Delivery
 from flotilla.client.engine import Engine
 from flotilla.client.errors import ClientClosed
@@ -65,7 +72,7 @@ class AsyncClient:
         self,
         *,
         on_delivery: Callable[[Delivery], object] | None = None,
-        **options: Any,  # noqa: ANN401 - as ProducerConfig has them
+        **options: Unpack[ProducerOptions],
     ) -> AsyncProducer:
         """Make a producer; options are those of `ProducerConfig`. Raises ConfigInvalid."""
         return self._keep(AsyncProducer(self.engine, ProducerConfig(**options), on_delivery=on_delivery))
@@ -82,7 +89,7 @@ class AsyncClient:
         on_assigned: OnChange | None = None,
         on_revoked: OnChange | None = None,
         on_lost: OnChange | None = None,
-        **options: Any,  # noqa: ANN401 - as ConsumerConfig has them
+        **options: Unpack[ConsumerOptions],
     ) -> AsyncConsumer:
         """Make a consumer; other options are those of `ConsumerConfig`. Raises ConfigInvalid."""
         return self._keep(

@@ -8,13 +8,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from flotilla.client import tables
 from flotilla.client.admin import Brokers, Groups, Tokens, Topics
 from flotilla.client.aio import AsyncClient
 from flotilla.client.async_consumer import OnChange
-from flotilla.client.config import Route
+from flotilla.client.config import ConsumerOptions, ProducerOptions, Route
 from flotilla.client.consumer import Consumer
 from flotilla.client.deliveries import Delivery
 from flotilla.client.positions import Partitions, Start
@@ -79,7 +79,7 @@ class Client:
         self,
         *,
         on_delivery: Callable[[Delivery], object] | None = None,
-        **options: Any,  # noqa: ANN401 - as ProducerConfig has them
+        **options: Unpack[ProducerOptions],
     ) -> Producer:
         """Make a producer; options are those of `ProducerConfig`. Raises ConfigInvalid."""
         return Producer(self._runner, self._make(lambda: self._client.producer(on_delivery=on_delivery, **options)))
@@ -96,7 +96,7 @@ class Client:
         on_assigned: OnChange | None = None,
         on_revoked: OnChange | None = None,
         on_lost: OnChange | None = None,
-        **options: Any,  # noqa: ANN401 - as ConsumerConfig has them
+        **options: Unpack[ConsumerOptions],
     ) -> Consumer:
         """Make a consumer; other options are those of `ConsumerConfig`. Raises ConfigInvalid, Refused."""
         made = self._make(

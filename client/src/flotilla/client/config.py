@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import TypedDict
 
 from flotilla.client.errors import ConfigInvalid
 from flotilla.net.urls import parse_url
@@ -73,6 +74,16 @@ class ProducerConfig:
         require_seconds(self.delivery_s, "delivery_s")
 
 
+class ProducerOptions(TypedDict, total=False):
+    """What `client.producer` takes: the fields of ProducerConfig."""
+
+    linger_s: float
+    batch_bytes: int
+    buffer_bytes: int
+    delivery_s: float
+    compression: str
+
+
 class OnGone(StrEnum):
     """What a consumer does when the records at its position were removed."""
 
@@ -88,7 +99,7 @@ class ConsumerConfig:
     fetch_bytes: int = 4 << 20  # of one answer, at most; a single batch may be larger
     prefetch_bytes: int = 32 << 20  # of all partitions together, before anybody has asked for them
     wait_s: float = 10.0  # how long a fetch waits for records that are not there yet
-    on_gone: OnGone = OnGone.EARLIEST
+    on_gone: str = OnGone.EARLIEST
     auto_commit_s: float | None = 5.0  # None: only `commit()` commits
     session_s: float = 10.0  # a member that is silent for longer has left its group
     max_poll_s: float | None = None  # a member whose user does not ask for records for longer leaves
@@ -101,6 +112,18 @@ class ConsumerConfig:
         require(self.fetch_bytes >= 1, "fetch_bytes", "at least 1")
         require(self.prefetch_bytes >= 1, "prefetch_bytes", "at least 1")
         require(0.0 <= self.wait_s <= 30.0, "wait_s", "from 0 to 30")  # noqa: PLR2004 - what servers allow
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """What `client.consumer` takes besides what it names: the fields of ConsumerConfig."""
+
+    fetch_bytes: int
+    prefetch_bytes: int
+    wait_s: float
+    on_gone: str
+    auto_commit_s: float | None
+    session_s: float
+    max_poll_s: float | None
 
 
 BATCH_RECORDS_MAX = RECORDS_MAX
