@@ -106,6 +106,9 @@ def test_a_consumer_goes_elsewhere_pauses_and_stops(fleet: Fleet, consumers: Con
         assert list(consumer) == []
         with pytest.raises(ConfigInvalid, match="partition 7 of 'moves' is not with this consumer"):
             consumer.position("moves", 7)
+        for wrong in (-1, "middle"):
+            with pytest.raises(ConfigInvalid, match="to must be earliest, latest, a datetime, or an offset"):
+                consumer.seek("moves", 0, wrong)
     with pytest.raises(ClientClosed):
         consumer.poll()
 

@@ -244,7 +244,8 @@ class Consuming:
         if isinstance(to, int) and to >= 0:
             offset = to
         else:
-            offset = await self._resolve(lane.topic, lane.index, parse_start(to), self.engine.config.request_s)
+            where = parse_start(to, "to", "an offset")
+            offset = await self._resolve(lane.topic, lane.index, where, self.engine.config.request_s)
         self.fetcher.seek(lane, offset)
 
     async def ends(self) -> dict[Place, int]:

@@ -131,17 +131,17 @@ class ConsumerBatch:
         return islice(records, self.start, None) if self.start else records
 
 
-def parse_start(start: Start) -> str:
-    """Turn what users give into what servers are asked; raises ConfigInvalid."""
+def parse_start(start: Start, name: str = "start", number: str = "milliseconds since 1970") -> str:
+    """Turn what users give into what servers are asked; raises ConfigInvalid, which says what a number is."""
     if isinstance(start, datetime):
         if start.tzinfo is None:
-            raise ConfigInvalid("start must be a time with a time zone, as in datetime.now(UTC)")
-        return parse_start(int(start.timestamp() * 1000))
+            raise ConfigInvalid(f"{name} must be a time with a time zone, as in datetime.now(UTC)")
+        return parse_start(int(start.timestamp() * 1000), name)
     if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
         return f"timestamp_ms={start}"
     if start in {"earliest", "latest"}:
         return f"offset={start}"
-    raise ConfigInvalid("start must be earliest, latest, a datetime, or milliseconds since 1970")
+    raise ConfigInvalid(f"{name} must be earliest, latest, a datetime, or {number}")
 
 
 def parse_topics(topics: str | Iterable[str]) -> tuple[str, ...]:
