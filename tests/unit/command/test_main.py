@@ -58,6 +58,7 @@ def test_there_are_as_many_commands_as_are_promised() -> None:
         (["topic", "list"], "flotilla: There is no command 'topic'. Did you mean 'topics'?"),
         (["frobnicate"], "flotilla: There is no command 'frobnicate'.\n"),
         (["topics", "creat", "x"], "flotilla topics: There is no task 'creat'. Did you mean 'create'?"),
+        (["experiment", "5p3c"], "flotilla experiment: There is no task '5p3c'. Did you mean '5P3C'?"),
         (["topics", "list", "--ulr", "x"], "flotilla topics: No such option '--ulr'. Did you mean '--url'?"),
         (["--verbose"], "flotilla: No such option '--verbose'. Did you mean '--version'?"),
         (["topics", "list", "x"], "flotilla topics: Got unexpected extra argument (x)"),

@@ -1,4 +1,4 @@
-"""What a shell completes: names of topics and groups, as servers know them, and of contexts.
+"""What a shell completes: names of topics, groups and brokers, as servers know them, and of contexts.
 
 Whoever presses a key does not want to wait, nor to read about what went wrong: after a second, or without a server,
 there is simply nothing to choose from.

@@ -1,4 +1,4 @@
-"""`flotilla completion`: what a shell has to know to complete commands, options, and names of topics and groups."""
+"""`flotilla completion`: what a shell has to know to complete commands, options, and names that servers know."""
 
 import os
 
@@ -53,10 +53,10 @@ add_completion_class(Bash)
 @click.command(cls=Command, epilog=_EXAMPLES)
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")), help="the shell that it is for")
 def completion(shell: str) -> None:
-    """Print a script that has a shell complete commands, options, and names of contexts, topics and groups.
+    """Print a script that has a shell complete commands, options, contexts, and names of topics, groups and brokers.
 
-    Names of topics and groups come from the servers that the line names, or that are asked without. Where nobody
-    answers within a second, there are none.
+    Names of topics, groups and brokers come from the servers that the line names, or that are asked without. Where
+    nobody answers within a second, there are none.
     """
     from flotilla.command.main import COMPLETE, NAME, flotilla  # noqa: PLC0415 - it is what loads this module
 

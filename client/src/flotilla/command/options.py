@@ -147,8 +147,12 @@ def confirms(function: Function) -> Function:
 
 def check_name(ctx: click.Context, name: str, known: Iterable[str], kind: str) -> None:
     """Check that there is a command or task; raises click.NoSuchCommand, with the nearest."""
-    if name not in (names := list(known)) and not name.startswith("-") and not ctx.resilient_parsing:
-        raise click.NoSuchCommand(name, f"There is no {kind} '{name}'.", possibilities=names, ctx=ctx)
+    if name in (names := list(known)) or name.startswith("-") or ctx.resilient_parsing:
+        return
+    text = f"There is no {kind} '{name}'."
+    for same in (one for one in names if one.lower() == name.lower()):  # which click does not find to be near
+        raise click.NoSuchCommand(name, f"{text} Did you mean '{same}'?", ctx=ctx)
+    raise click.NoSuchCommand(name, text, possibilities=names, ctx=ctx)
 
 
 def topic_argument(function: Function) -> Function:
