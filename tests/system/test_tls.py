@@ -205,3 +205,4 @@ def test_the_client_library_trusts_whom_it_is_told_to_trust_and_nobody_else(
     with Client(fleet.url, ca=others, route=route, request_s=1) as client, pytest.raises(ServerUnreachable) as caught:
         client.topics.list()
     assert "certificate" in str(caught.value).lower()
+    assert str(caught.value).endswith("`ca` or FLOTILLA_TLS_CA says whom to trust")

@@ -4,6 +4,7 @@ Everything here may be old; whoever is asked knows better and says so, and then 
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -31,6 +32,7 @@ _METADATA_S = 10.0
 _TRY_SHARE = 0.6  # of the time that is left: one that hangs must not use up all of it
 _OK, _UNAUTHORIZED = 200, 401
 _YOUNG_S = 2.0
+_AWAY = "Is it running? `flotilla up` starts one here"
 
 
 class PartitionInfo(msgspec.Struct, frozen=True):
@@ -174,9 +176,9 @@ class Managers:
             text = f"{url} did not answer: {error}. What was asked for may have been done or not"
             raise OutcomeUnknown(text) from error
         others = f" (asked: {', '.join(self._config.urls)})" if len(self._config.urls) > 1 else ""
-        trouble = ServerUnreachable(
-            f"no manager answers: {error}{others}. Is it running? `flotilla up` starts one here"
-        )
+        is_stranger = isinstance(error.__cause__, ssl.SSLCertVerificationError)
+        hint = "`ca` or FLOTILLA_TLS_CA says whom to trust" if is_stranger else _AWAY
+        trouble = ServerUnreachable(f"no manager answers: {error}{others}. {hint}")
         trouble.__cause__ = error
         return trouble
 

@@ -11,6 +11,7 @@ count: so a token goes only where it was meant to go.
 import asyncio
 import logging
 import os
+import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -220,6 +221,11 @@ def _explain_silence(server: Server, error: ServerUnreachable) -> str:
     lost = error.__cause__
     named = "" if server.context is None else f", of context '{server.context}'"
     refused = lost.__cause__
+    if isinstance(refused, ssl.SSLCertVerificationError):
+        return (
+            f"{' or '.join(server.urls)}{named} is not trusted: {refused.verify_message}. Who signs its certificate is "
+            "told by --ca, --context or FLOTILLA_TLS_CA"
+        )
     why = os.strerror(refused.errno) if isinstance(refused, ConnectionRefusedError) and refused.errno else str(lost)
     return (
         f"cannot reach {' or '.join(server.urls)}{named}: {why}. Is it running? Try `flotilla up`, "
