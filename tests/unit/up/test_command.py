@@ -66,6 +66,18 @@ def test_whether_callers_are_checked_comes_from_the_flag_or_the_variable(
     assert "'--auth' (env var: 'FLOTILLA_AUTH'): 'perhaps' is not one of 'on', 'off', 'auto'" in capsys.readouterr().err
 
 
+def test_certificates_are_refused_since_nothing_would_be_encrypted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FLOTILLA_TLS_CERT", "cert.pem")
+    monkeypatch.setenv("FLOTILLA_TLS_KEY", "")
+    assert main(["up"], Programs("no_such_package", "no_such_package")) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "flotilla up: FLOTILLA_TLS_CERT cannot be used here: what `flotilla up` starts speaks plain HTTP"
+    )
+
+
 def test_without_servers_up_says_what_to_install(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["up"], Programs("flotilla_broker", "no_such_package")) == 1
     text = (

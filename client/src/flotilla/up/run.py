@@ -6,14 +6,14 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 
 from flotilla.up import folder as folders
 from flotilla.up import launch, ports
 from flotilla.up import plan as plans
 from flotilla.up.display import Display, ToTry, wants_color
-from flotilla.up.errors import FolderUnusable, ServersMissing
+from flotilla.up.errors import FolderUnusable, OptionInvalid, ServersMissing
 from flotilla.up.folder import DataFolder
 from flotilla.up.options import Options
 from flotilla.up.plan import Child, Programs
@@ -24,6 +24,7 @@ from flotilla.up.supervision import Tone
 def run(options: Options, programs: Programs = Programs()) -> None:  # noqa: B008 - it is frozen
     """Run the whole system until a signal comes; raises UpError if it cannot be started."""
     _stop_early()
+    check_variables(os.environ)
     check_installed(programs)
     folder = folders.take(options.data_dir)
     try:
@@ -32,6 +33,16 @@ def run(options: Options, programs: Programs = Programs()) -> None:  # noqa: B00
             _run_in(folder, options, held.getsockname()[1], programs)
     finally:
         folder.close()
+
+
+def check_variables(environment: Mapping[str, str]) -> None:
+    """Refuse certificates for servers: nobody should believe that there is TLS where there is none."""
+    given = [name for name in ("FLOTILLA_TLS_CERT", "FLOTILLA_TLS_KEY") if environment.get(name)]
+    if given:
+        raise OptionInvalid(
+            f"{' and '.join(given)} cannot be used here: what `flotilla up` starts speaks plain HTTP. Leave it out, or "
+            "start servers one by one"
+        )
 
 
 def check_installed(programs: Programs, find: Callable[[str], object] = find_spec) -> None:
