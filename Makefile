@@ -57,6 +57,7 @@ fmt: setup ## format the code
 lock: $(UV) ## resolve the dependencies anew into requirements.lock
 	@$(UV) lock --quiet --upgrade
 	@$(UV) export --quiet --all-packages --no-emit-workspace --no-header --output-file requirements.lock
+	@$(UV) export --quiet --all-packages --no-dev --group build --no-emit-workspace --no-header --output-file requirements-server.lock
 
 bench: setup ## measure records, the log, brokers, the API, quotas and the client on this machine (a few minutes)
 	@$(BIN)/python benchmarks/records.py

@@ -90,7 +90,7 @@ class Listener:
     consumer_id: str
     url: str
     reads: list[Read] = field(default_factory=list)
-    lost: int = 0  # answers that did not arrive: their message may be gone for this id
+    lost: list[str] = field(default_factory=list)  # why there was no answer: its message may be gone for this id
 
     async def run(self, stop: asyncio.Event, *, until_empty: bool = False) -> None:
         """Take messages until told to stop; with `until_empty`, then go on until there are none."""
@@ -100,12 +100,12 @@ class Listener:
             try:
                 status, answer = await client.ask("GET", target)
             except Disconnected as error:
-                self.lost += error.sent
+                self.lost += [str(error)] if error.sent else []
                 status, answer = 0, {}
             if status == 200:
                 self._take(answer)
                 continue
-            self.lost += status == 503
+            self.lost += [str(answer)] if status == 503 else []
             is_empty = answer.get("message") == _EMPTY
             if stop.is_set() and (is_empty or not until_empty):
                 break
@@ -136,9 +136,9 @@ class Crowd:
         return sum(send.outcome == Outcome.OK for person in self.people for send in person.sends)
 
     @property
-    def lost(self) -> int:
-        """How many answers to consume did not arrive."""
-        return sum(listener.lost for listener in self.listeners)
+    def lost(self) -> list[str]:
+        """What came instead of answers to consume that did not arrive."""
+        return [reason for listener in self.listeners for reason in listener.lost]
 
     def wait_progress(self, messages: int) -> None:
         """Wait until so many more messages are acknowledged."""
@@ -195,6 +195,6 @@ class Crowd:
             theirs = [one for one in self.listeners if one.consumer_id == id_]
             given = {(read.partition, read.offset) for one in theirs for read in one.reads}
             missing = acknowledged - given
-            if len(missing) > sum(one.lost for one in theirs):
+            if len(missing) > sum(len(one.lost) for one in theirs):
                 found.append(f"consumer {id_} never got {len(missing)} messages, e.g. {sorted(missing)[:3]}")
         return found

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from support.cluster import free_port, wait_until
-from support.fleet import Fleet, refused, succeeded
+from support.fleet import Fleet, ManagerProcess, refused, succeeded
 
 BEHIND = 5
 OWNER = "topics.flotilla.dev/default/owned"
@@ -249,3 +249,29 @@ def test_a_heartbeat_that_claims_an_absurd_epoch_stops_the_writer_and_says_who_s
         fleet.wait_ready()
         fleet.create("after")
         assert fleet.get("/topics")["topics"] == ["t", "after"]
+
+
+def test_the_world_sees_neither_the_control_api_nor_metrics(fleet: Fleet) -> None:
+    """What an ingress exposes is the public port: the same API, but for what is the operator's."""
+    port = free_port()
+    other = ManagerProcess(fleet.folder, "public", "reader", fleet.database, flags=["--public-port", str(port)])
+    other.start()
+    try:
+        public = f"http://127.0.0.1:{port}"
+        wait_until("the manager to be ready", lambda: answers(f"{public}/readyz"))
+        assert httpx.get(f"{public}/topics", timeout=30).json()["status"] == "success"
+        assert httpx.get(f"{public}/v1/metadata", timeout=30).status_code == 200
+        for path in ("/v1/control/state", "/v1/%63ontrol/state", "/v1/control", "/metrics"):
+            response = httpx.get(f"{public}{path}", timeout=30)
+            assert (path, response.status_code) == (path, 404)
+        assert httpx.post(f"{public}/v1/control/heartbeat", content=b"{}", timeout=30).status_code == 404
+        assert httpx.get(f"{other.url}/v1/control/state", timeout=30).status_code == 200
+        assert httpx.get(f"{other.url}/metrics", timeout=30).status_code == 200
+    finally:
+        other.close()
+
+
+def answers(url: str) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(url, timeout=5).status_code == 200
+    return False

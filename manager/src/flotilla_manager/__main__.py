@@ -36,9 +36,11 @@ async def serve(settings: Settings, tls: Tls) -> int:
     stop.on_signals()
     try:
         sock = listen(settings.host, settings.port, reuse_port=settings.reuse_port)
-        own = [] if settings.own_port is None else [listen("127.0.0.1", settings.own_port)]
+        others = [] if settings.own_port is None else [listen("127.0.0.1", settings.own_port)]
+        others += [] if settings.public_port is None else [listen(settings.host, settings.public_port)]
     except OSError as error:
-        logger.critical("port %d of %s cannot be served: %s", settings.port, settings.host, error)
+        ports = [port for port in (settings.port, settings.own_port, settings.public_port) if port is not None]
+        logger.critical("ports %s of %s cannot be served: %s", ports, settings.host, error)
         return EXIT_PORT
     settings = settings.at_port(sock.getsockname()[1])
     try:
@@ -53,7 +55,7 @@ async def serve(settings: Settings, tls: Tls) -> int:
     async def leave(_: int) -> None:
         manager.hang_up()
 
-    code = await run(server, [sock, *own], stop, leave, tls)
+    code = await run(server, [sock, *others], stop, leave, tls)
     await manager.close()
     return code
 

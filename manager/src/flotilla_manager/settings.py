@@ -16,6 +16,7 @@ from flotilla.records import BATCH_BYTES_MAX
 from flotilla.serving.logs import LEVELS
 from flotilla.serving.safety import AUTH_HELP, AUTO, check_safety, is_auth_on
 from flotilla.serving.settings import (
+    PORT_MAX,
     SettingsInvalid,
     load,
     make_parser,
@@ -48,6 +49,9 @@ class Settings:
     reuse_port: bool = setting(False, "true: several managers on this machine share the port", parse_flag)
     own_port: int | None = setting(
         None, "a port of 127.0.0.1 for this manager alone, beside one that it shares with others", int
+    )
+    public_port: int | None = setting(
+        None, "a second port of host, for the world: the same API without /v1/control and /metrics", int
     )
     url: str | None = setting(
         None, "where others reach this manager; by default its host and port", parse_url, {"CURRENT_ADDRESS": parse_url}
@@ -82,6 +86,11 @@ class Settings:
         require(self.role in ROLES, "role", "writer or reader")
         require_port(self.port, "port")
         require_port(self.own_port or 0, "own_port")
+        require(
+            self.public_port is None or (1 <= self.public_port <= PORT_MAX and self.public_port != self.port),
+            "public_port",
+            f"from 1 to {PORT_MAX}, and another one than port",
+        )
         require(self.brokers_min >= 0, "brokers_min", "at least 0")
         require(
             1 <= self.message_bytes_max <= BATCH_BYTES_MAX // 2,

@@ -22,7 +22,7 @@ from flotilla.serving.asgi import (
     limited,
     refuse,
 )
-from flotilla.serving.errors import Refusal, mistake
+from flotilla.serving.errors import Refusal, mistake, not_there
 from flotilla.serving.gate import Gate, caller_of
 from flotilla.serving.quotas import Quotas
 
@@ -39,7 +39,7 @@ class Front:
     by whoever runs the server; paths in `always` are answered however many connections there are. `refuse` writes
     refusals of the front itself, for servers that have another shape for some paths. Every request passes `gate`
     before anything else looks at it; without one, callers are not checked. `quotas` holds those who have limits to
-    them.
+    them. Requests that are `hidden` are answered as if there were no such path.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Front:
         refuse: Refuse = lambda send, _, refusal: refuse(send, refusal),
         gate: Gate | None = None,
         quotas: Quotas | None = None,
+        hidden: Callable[[Scope], bool] | None = None,
     ) -> None:
         self.fast = dict(fast)
         self.rest = rest
@@ -62,6 +63,7 @@ class Front:
         self._refuse = refuse
         self.gate = gate if gate is not None else Gate(None, ())
         self._quotas = quotas if quotas is not None else Quotas(time.monotonic)
+        self._hidden = hidden
         self.count_connections: Callable[[], int] = lambda: 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,6 +94,8 @@ class Front:
             logger.debug("%s %s took %.1f ms", scope["method"], scope["path"][:200], took_ms)
 
     async def _answer(self, endpoint: Endpoint | None, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._hidden is not None and self._hidden(scope):
+            raise not_there(scope["path"], ())
         try:
             self._enter(scope)
         except Refusal as refusal:

@@ -1,6 +1,7 @@
 """The manager's application: calls for people and batches on a fast path, everything else with FastAPI."""
 
 import time
+from collections.abc import Callable
 
 from fastapi import FastAPI
 
@@ -68,7 +69,20 @@ def make_app(manager: Manager) -> Front:
         refuse=_refuse,
         gate=gate,
         quotas=quotas,
+        hidden=hide_from_public(manager.settings.public_port),
     )
+
+
+def hide_from_public(port: int | None) -> Callable[[Scope], bool] | None:
+    """Say which requests are not for the world: those for the operator and for Prometheus that come to its port."""
+    if port is None:
+        return None
+
+    def is_hidden(scope: Scope) -> bool:
+        path = scope["path"]
+        return scope["server"][1] == port and (path == "/metrics" or path.startswith("/v1/control"))
+
+    return is_hidden
 
 
 async def _refuse(send: Send, path: str, refusal: Refusal) -> None:

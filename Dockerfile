@@ -1,0 +1,37 @@
+# syntax=docker/dockerfile:1
+# The servers of Flotilla: brokers, managers, and the command `flotilla`. What runs is said by the arguments:
+#
+#   docker run flotilla python3 -m flotilla_broker --help
+#   docker run flotilla python3 -m flotilla_manager --help
+#
+# Nothing in it is written to while it runs: a read-only root file system is enough, with a volume where data goes.
+# BASE is any Debian with Python 3.11 or newer.
+ARG BASE=docker.io/library/python:3.13-slim-bookworm
+
+FROM ${BASE} AS build
+RUN python3 -m venv /opt/flotilla
+ENV PATH=/opt/flotilla/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /build
+# What changes rarely comes first: a change of our own code does not install the rest again.
+COPY requirements-server.lock .
+RUN pip install --quiet --require-hashes --requirement requirements-server.lock
+COPY client client
+COPY broker broker
+COPY manager manager
+RUN pip install --quiet --no-deps --no-build-isolation ./client ./broker ./manager \
+    && pip uninstall --quiet --yes hatchling pip \
+    && python3 -m compileall -q -j 0 /opt/flotilla
+
+FROM ${BASE}
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends tini \
+    && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/* \
+    && groupadd --gid 10001 flotilla \
+    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin flotilla
+COPY --from=build /opt/flotilla /opt/flotilla
+ENV PATH=/opt/flotilla/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+WORKDIR /tmp
+# PID 1 ignores what it does not handle, and reaps nothing: that is tini's work.
+ENTRYPOINT ["tini", "--"]
+CMD ["flotilla", "--help"]

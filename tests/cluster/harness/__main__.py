@@ -1,0 +1,36 @@
+"""Keeps a cluster running for work: python -m cluster.harness [build]. Ctrl-C ends it."""
+
+import contextlib
+import signal
+import sys
+
+from cluster.harness import cluster, images
+from cluster.harness.cache import say
+from cluster.harness.machine import what_is_missing
+from cluster.harness.programs import MODULES, programs
+
+
+def main(words: list[str]) -> int:
+    """Build what is missing; unless that is all, keep a cluster until Ctrl-C."""
+    missing = what_is_missing()
+    if missing is not None:
+        say(missing)
+        return 1
+    if words == ["build"]:
+        for module in MODULES:
+            programs(module)
+        images.all_images()
+        return 0
+    with cluster.running() as found:
+        say("Ctrl-C ends it. In another terminal:")
+        print(f"export KUBECONFIG={found.kubeconfig}", flush=True)  # noqa: T201 - this is what it is for
+        print(f"# helm: {found.helm_program}; ingress: http://{found.ingress}", flush=True)  # noqa: T201
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()
+    return 0
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    sys.exit(main(sys.argv[1:]))

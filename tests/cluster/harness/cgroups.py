@@ -1,0 +1,36 @@
+"""Control groups of a node: kubelet puts pods below a group of ours, so that they can be told from others' and removed."""
+
+import contextlib
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+_COPIED = ("cpuset.cpus", "cpuset.mems")  # a new group of the first version has neither, and takes no process then
+
+
+def make(name: str) -> None:
+    """Make a group in every hierarchy."""
+    for hierarchy in _hierarchies():
+        group = hierarchy / name
+        group.mkdir(exist_ok=True)
+        for setting in _COPIED:
+            if (hierarchy / setting).exists() and (group / setting).exists():
+                (group / setting).write_text((hierarchy / setting).read_text())
+
+
+def remove(name: str) -> None:
+    """Remove a group, and all below it, of which every process is dead."""
+    for hierarchy in _hierarchies():
+        group = hierarchy / name
+        if not group.exists():
+            continue
+        below = [path for path in group.rglob("*") if path.is_dir()]
+        for path in [*sorted(below, key=lambda path: len(path.parts), reverse=True), group]:
+            with contextlib.suppress(FileNotFoundError):
+                path.rmdir()
+
+
+def _hierarchies() -> list[Path]:
+    """Name where groups are: one place in the second version, one for each controller in the first."""
+    if (_ROOT / "cgroup.controllers").exists():
+        return [_ROOT]
+    return [path for path in sorted(_ROOT.iterdir()) if path.is_dir() and not path.is_symlink()]

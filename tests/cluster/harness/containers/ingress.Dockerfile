@@ -1,0 +1,5 @@
+# The ingress controller, on its own.
+FROM scratch
+COPY skipper /skipper
+USER 65534
+ENTRYPOINT ["/skipper"]

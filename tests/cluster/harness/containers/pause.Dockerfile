@@ -1,0 +1,4 @@
+FROM scratch
+COPY pause /pause
+USER 65535
+ENTRYPOINT ["/pause"]

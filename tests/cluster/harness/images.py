@@ -1,0 +1,141 @@
+"""Container images without a registry: a base made of Debian's packages, and what is built on it.
+
+The project's own images are built with the project's own Dockerfile, unchanged, on a base that stands in for the one
+that it names. Layers and archives are kept in the cache folder, so that only what changed is built again.
+"""
+
+import hashlib
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.harness import cache
+from cluster.harness.cache import made, run, say
+from cluster.harness.programs import INGRESS, programs
+
+ROOT = Path(__file__).resolve().parents[3]
+PREFIX = "localhost"
+BASE = f"{PREFIX}/base:1"
+PAUSE = f"{PREFIX}/pause:1"
+SERVERS = f"{PREFIX}/flotilla:test"
+POSTGRESQL = f"{PREFIX}/postgresql:15"
+CONTROLLER = f"{PREFIX}/ingress:1"
+_CONTAINERS = Path(__file__).parent / "containers"
+_SUITE = "bookworm"
+_PACKAGES = ("python3", "python3-venv", "ca-certificates")
+_TRUST = Path("etc/ssl/certs/ca-certificates.crt")
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image as a file that a container runtime can import."""
+
+    name: str
+    archive: Path
+
+
+def all_images() -> list[Image]:
+    """Have every image that a cluster starts with."""
+    return [pause(), servers(), postgresql(), controller()]
+
+
+def servers() -> Image:
+    """Build the image of the servers, from the project as it is now."""
+    base = _base()
+    arguments = ["--build-arg", f"BASE={BASE}", "--layers", "--file", str(ROOT / "Dockerfile")]
+    return _build("servers", SERVERS, ROOT, arguments, needs=[base])
+
+
+def postgresql() -> Image:
+    """Build an image of PostgreSQL."""
+    file = _CONTAINERS / "postgresql.Dockerfile"
+    arguments = ["--build-arg", f"BASE={BASE}", "--layers", "--file", str(file)]
+    return _build("postgresql", POSTGRESQL, _CONTAINERS, arguments, needs=[_base()])
+
+
+def pause() -> Image:
+    """Build the image that every pod begins with."""
+
+    def compile_it(folder: Path) -> None:
+        run(["gcc", "-static", "-Os", "-o", folder / "pause", _CONTAINERS / "pause.c"])
+
+    context = made("pause", _digest([_CONTAINERS / "pause.c"]), compile_it)
+    return _build("pause", PAUSE, context, ["--file", str(_CONTAINERS / "pause.Dockerfile")])
+
+
+def controller() -> Image:
+    """Build the image of the ingress controller."""
+    return _build("ingress", CONTROLLER, programs(INGRESS), ["--file", str(_CONTAINERS / "ingress.Dockerfile")])
+
+
+def _base() -> str:
+    """Have the base image; return what tells it from others."""
+
+    def bootstrap(folder: Path) -> None:
+        rootfs = folder / "rootfs"
+        command = ["debootstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}", _SUITE, str(rootfs)]
+        run([*command, _mirror()], log=folder / "debootstrap.log")
+        shutil.copyfile(Path("/") / _TRUST, rootfs / _TRUST)  # whom this machine trusts, the image trusts
+        (rootfs / "etc" / "pip.conf").write_text(f"[global]\ncert = /{_TRUST}\n{_pip_index()}")
+        for rest in ("var/cache/apt/archives", "var/lib/apt/lists"):
+            shutil.rmtree(rootfs / rest)
+            (rootfs / rest).mkdir()
+
+    key = hashlib.sha256(" ".join([_SUITE, *_PACKAGES]).encode()).hexdigest()[:12]
+    folder = made("base", key, bootstrap)
+    with cache.locked("images"):
+        if _image_id(BASE) is None:
+            _buildah("bud", "--quiet", "--tag", BASE, "--file", str(_CONTAINERS / "base.Dockerfile"), str(folder))
+    return key
+
+
+def _mirror() -> str:
+    """Take Debian's packages from where this machine takes them."""
+    found = run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {_SUITE}"])
+    return found.split()[0]
+
+
+def _pip_index() -> str:
+    """Take Python's packages from where this machine takes them."""
+    try:
+        index = run(["python3", "-m", "pip", "config", "get", "global.index-url"]).strip()
+    except cache.CommandFailed:  # the usual place
+        return ""
+    return f"index-url = {index}\n"
+
+
+def _build(name: str, tag: str, context: Path, arguments: list[str], needs: Iterable[str] = ()) -> Image:
+    """Build an image, and write its archive unless that image was written before."""
+    began = time.monotonic()
+    with cache.locked("images"):
+        _buildah("bud", "--quiet", "--isolation", "chroot", "--network", "host", "--tag", tag, *arguments, str(context))
+        image_id = _image_id(tag)
+        assert image_id is not None
+
+    def write(folder: Path) -> None:
+        _buildah("push", "--quiet", tag, f"docker-archive:{folder / 'image.tar'}:{tag}")
+
+    key = hashlib.sha256(" ".join([image_id, *needs]).encode()).hexdigest()[:12]
+    archive = made(f"image-{name}", key, write) / "image.tar"
+    say(f"image {tag}: {archive.stat().st_size >> 20} MiB, {time.monotonic() - began:.0f} s")
+    return Image(tag, archive)
+
+
+def _image_id(tag: str) -> str | None:
+    found = _buildah("images", "--quiet", "--no-trunc", "--filter", f"reference={tag}").split()
+    return found[0] if found else None
+
+
+def _buildah(*words: str) -> str:
+    """Run buildah on storage of our own."""
+    storage = cache.folder() / "images"
+    return run(
+        ["buildah", "--root", storage / "root", "--runroot", storage / "run", "--storage-driver", "overlay", *words],
+        environment={"BUILDAH_FORMAT": "docker"},
+    )
+
+
+def _digest(files: Iterable[Path]) -> str:
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]

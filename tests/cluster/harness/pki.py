@@ -1,0 +1,90 @@
+"""Keys, certificates and tokens of a cluster, made anew for each."""
+
+import json
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from cluster.harness.addresses import API_SERVICE, NODE_NAME, Link
+
+# Who there is, and what group gives it its rights.
+_USERS = {
+    "admin": ("admin", "system:masters"),
+    "controllers": ("system:kube-controller-manager", "system:masters"),
+    "scheduler": ("system:kube-scheduler", ""),
+    "proxy": ("system:kube-proxy", "system:masters"),
+    "dns": ("dns", "system:masters"),
+    "node": (f"system:node:{NODE_NAME}", "system:nodes"),
+}
+
+
+@dataclass(frozen=True)
+class Pki:
+    """Where the files are."""
+
+    folder: Path
+
+    def file(self, name: str) -> Path:
+        """Name a file."""
+        return self.folder / name
+
+    def kubeconfig(self, user: str) -> Path:
+        """Name the kubeconfig of a user."""
+        return self.folder / f"{user}.conf"
+
+
+def make_pki(folder: Path, link: Link) -> Pki:
+    """Make everything."""
+    folder.mkdir(mode=0o700)
+    pki = Pki(folder)
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.crt")
+    authority.private_key_pem.write_to_path(folder / "ca.key")
+    names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", "127.0.0.1", API_SERVICE)
+    _write(folder, "api", authority.issue_cert(*names, link.node, common_name="kube-apiserver"))
+    client = authority.issue_cert("kubelet-client", common_name="kubelet-client", organization_name="system:masters")
+    _write(folder, "kubelet-client", client)
+    _make_account_keys(folder)
+    tokens = {name: secrets.token_hex(16) for name in _USERS}
+    rows = [f'{tokens[name]},{user},{name},"{group}"' for name, (user, group) in _USERS.items()]
+    (folder / "tokens.csv").write_text("\n".join(rows) + "\n")
+    for name, token in tokens.items():
+        pki.kubeconfig(name).write_text(_kubeconfig(link, folder / "ca.crt", token))
+    return pki
+
+
+def _write(folder: Path, name: str, certificate: trustme.LeafCert) -> None:
+    certificate.private_key_pem.write_to_path(folder / f"{name}.key")
+    for at, part in enumerate(certificate.cert_chain_pems):
+        part.write_to_path(folder / f"{name}.crt", append=at > 0)
+
+
+def _make_account_keys(folder: Path) -> None:
+    """Make the keys that service accounts' tokens are signed with."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "accounts.key").write_bytes(private)
+    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    (folder / "accounts.pub").write_bytes(public)
+
+
+def _kubeconfig(link: Link, authority: Path, token: str) -> str:
+    """Write a kubeconfig; JSON is YAML, too."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": "flotilla", "cluster": {"server": link.api, "certificate-authority": str(authority)}}
+            ],
+            "users": [{"name": "flotilla", "user": {"token": token}}],
+            "contexts": [{"name": "flotilla", "context": {"cluster": "flotilla", "user": "flotilla"}}],
+            "current-context": "flotilla",
+        },
+        indent=1,
+    )

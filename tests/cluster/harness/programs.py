@@ -1,0 +1,84 @@
+"""Kubernetes, etcd, CoreDNS, Helm and an ingress controller, built from the Go module proxy.
+
+Each folder under `go/` is a module that pins a program and all that it needs, by hash. To change a version: change it
+in go.mod (of Kubernetes also in its replace lines) and run `go mod tidy` there.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.harness.cache import made, run
+
+_MODULES = Path(__file__).parent / "go"
+_VERSION = "k8s.io/component-base/version"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of ours, and the programs that are built of it."""
+
+    name: str
+    packages: tuple[str, ...]
+    required: str  # whose version is the module's
+
+    @property
+    def folder(self) -> Path:
+        """Where go.mod is."""
+        return _MODULES / self.name
+
+    @property
+    def version(self) -> str:
+        """The version that go.mod asks for."""
+        found = re.search(rf"\b{re.escape(self.required)} v([0-9.]+)", (self.folder / "go.mod").read_text())
+        assert found is not None, f"{self.folder}/go.mod does not require {self.required}"
+        return found.group(1)
+
+    @property
+    def key(self) -> str:
+        """What a build depends on."""
+        pins = b"".join((self.folder / name).read_bytes() for name in ("go.mod", "go.sum"))
+        return f"{self.version}-{hashlib.sha256(pins).hexdigest()[:12]}"
+
+
+KUBERNETES = Module(
+    "kubernetes",
+    tuple(
+        f"k8s.io/kubernetes/cmd/{name}"
+        for name in ("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet")
+    ),
+    "k8s.io/kubernetes",
+)
+ETCD = Module("etcd", ("go.etcd.io/etcd/server/v3",), "go.etcd.io/etcd/server/v3")
+COREDNS = Module("coredns", ("github.com/coredns/coredns",), "github.com/coredns/coredns")
+HELM = Module("helm", ("helm.sh/helm/v3/cmd/helm",), "helm.sh/helm/v3")
+INGRESS = Module("ingress", ("github.com/zalando/skipper/cmd/skipper",), "github.com/zalando/skipper")
+MODULES = (KUBERNETES, ETCD, COREDNS, HELM, INGRESS)
+
+
+def programs(module: Module) -> Path:
+    """Have a module's programs built; return their folder."""
+    return made(module.name, module.key, lambda folder: _build(module, folder))
+
+
+def helm() -> Path:
+    """Have Helm."""
+    return programs(HELM) / "helm"
+
+
+def _build(module: Module, folder: Path) -> None:
+    flags = ["-s", "-w"]
+    if module is KUBERNETES:  # or the server calls itself v0.0.0-master
+        major, minor, _ = module.version.split(".")
+        flags += [f"-X {_VERSION}.gitVersion=v{module.version}"]
+        flags += [f"-X {_VERSION}.gitMajor={major}", f"-X {_VERSION}.gitMinor={minor}"]
+    command = ["go", "build", "-trimpath", "-buildvcs=false", "-mod=readonly", f"-ldflags={' '.join(flags)}"]
+    # A package with a version as its last part becomes a program of that name, so each gets its name from us.
+    target = folder if len(module.packages) > 1 else folder / _program(module)
+    run([*command, "-o", f"{target}/" if target is folder else target, *module.packages],
+        cwd=module.folder, environment={"CGO_ENABLED": "0"})
+
+
+def _program(module: Module) -> str:
+    return {"ingress": "skipper"}.get(module.name, module.name)
