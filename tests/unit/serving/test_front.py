@@ -130,6 +130,15 @@ def test_who_takes_a_wrong_method_or_path_is_told_what_there_is(front: Front) ->
     ]
 
 
+@pytest.mark.parametrize("given", ["", "application/x-www-form-urlencoded", "text/json"])
+def test_who_does_not_say_that_a_body_is_json_is_told_so(front: Front, given: str) -> None:
+    """It is what curl sends, where nobody says otherwise."""
+    answer = ask(front, "/slow?number=1", method="POST", body=b'{"a": 1}', content_type=given)
+    assert json.loads(answer.body)["message"] == "body: it must come with the header content-type: application/json"
+    answer = ask(front, "/slow?number=1", method="POST", body=b"[]", content_type="application/json")
+    assert json.loads(answer.body)["message"] == "body: Input should be a valid dictionary"
+
+
 def test_a_refusal_has_one_shape_wherever_it_comes_from(front: Front) -> None:
     json_type = {"content_type": "application/json"}
     refused = [

@@ -1,6 +1,7 @@
 """The few lines of ASGI that the fast endpoints need: a framework's share of a small request would be most of it."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,6 +17,8 @@ Headers = list[tuple[bytes, bytes]]
 Buffer = bytes | bytearray | memoryview
 
 JSON = (b"content-type", b"application/json")
+NOT_JSON = "body: it must come with the header content-type: application/json"
+_SAYS_JSON = re.compile(rb"application/([^;]+\+)?json\s*(;|$)", re.IGNORECASE)
 _QUERY_BYTES_MAX = 4096
 _BODY_S_MAX = 30.0
 
@@ -42,6 +45,11 @@ def parse_query(query: bytes) -> dict[str, str]:
 def _doubled(pairs: list[tuple[str, str]]) -> str:
     names = [name for name, _ in pairs]
     return next(name for name in names if names.count(name) > 1)
+
+
+def says_json(content_type: bytes | None) -> bool:
+    """Tell whether a request says that its body is JSON, as FastAPI wants to be told."""
+    return content_type is not None and _SAYS_JSON.match(content_type) is not None
 
 
 def number(query: dict[str, str], name: str, default: int | None, largest: int = (1 << 63) - 1) -> int:

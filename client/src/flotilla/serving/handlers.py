@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from flotilla.limits import TOPIC_NAME_RULE, TOPIC_NAME_SAID
+from flotilla.serving.asgi import NOT_JSON, header, says_json
 from flotilla.serving.errors import Refusal, mistake, not_there
 
 _SAID = {f"^{TOPIC_NAME_RULE}$": TOPIC_NAME_SAID}  # rules that people break by chance, in words
@@ -45,7 +46,16 @@ def _describe(problem: Mapping[str, Any]) -> str:
 
 
 async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
-    return await on_refusal(request, Refusal("bad_request", describe_invalid(error)))
+    return await on_refusal(
+        request, Refusal("bad_request", _describe_unread(request, error) or describe_invalid(error))
+    )
+
+
+def _describe_unread(request: Request, error: Exception) -> str | None:
+    """Tell what is the matter if FastAPI has not even tried to read the body, as curl's -d sends it by itself."""
+    problems = error.errors() if isinstance(error, RequestValidationError) else ()
+    is_unread = any(problem["loc"] == ("body",) and isinstance(problem["input"], bytes) for problem in problems)
+    return NOT_JSON if is_unread and not says_json(header(request.scope, b"content-type")) else None
 
 
 async def _on_http_error(request: Request, error: Exception) -> JSONResponse:

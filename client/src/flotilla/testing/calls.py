@@ -5,7 +5,6 @@ Below /v1 a refusal has the shape for programs, and elsewhere that for people.
 """
 
 import logging
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
 from typing import Any, TypeVar
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from flotilla.serving import shapes
-from flotilla.serving.asgi import JSON, Headers
+from flotilla.serving.asgi import JSON, NOT_JSON, Headers, says_json
 from flotilla.serving.errors import Refusal, mistake, not_there
 from flotilla.serving.params import Reader
 from flotilla.serving.people import ANSWER, failure, success, template
@@ -30,7 +29,6 @@ Table = Mapping[tuple[str, str], Call]  # by method and path
 NUMBER_MAX = (1 << 63) - 1
 _PROGRAMS = "/v1/"
 _BATCHES = {"/v1/append": "append takes POST", "/v1/fetch": "fetch takes GET"}
-_SAYS_JSON = re.compile(rb"application/([^;]+\+)?json\s*(;|$)", re.IGNORECASE)
 _OPEN, _CLOSE = "{", "}"
 
 
@@ -106,8 +104,8 @@ def refuse(path: str, refusal: Refusal) -> Answer:
 
 def read_as(kind: type[T], request: Request) -> T:
     """Read a JSON body as what it should be. Raises Refusal, also if the request does not say that it is JSON."""
-    if not _SAYS_JSON.match(request.headers.get(b"content-type", b"")):
-        raise Refusal("bad_request", "body: it must come with the header content-type: application/json")
+    if not says_json(request.headers.get(b"content-type")):
+        raise Refusal("bad_request", NOT_JSON)
     try:
         return msgspec.json.decode(request.body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
