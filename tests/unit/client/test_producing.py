@@ -251,6 +251,23 @@ def test_compression_is_what_was_asked_for_or_what_the_topic_wishes() -> None:
     asyncio.run(test())
 
 
+def test_the_log_tells_of_many_failures_in_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """While servers are away, thousands of batches may fail at once: each delivery tells, and the log counts."""
+
+    async def test() -> None:
+        engine = FakeEngine()
+        engine.ends = [DeliveryFailed("no"), *([DeliveryUnknown("who knows")] * 99)]
+        producer = make(engine)
+        await send_apart(producer, *(b"%d" % number for number in range(100)))
+        assert len(caplog.messages) == 1
+        await producer.close()
+
+    asyncio.run(test())
+    first, last = caplog.messages
+    assert first.startswith("1 record did not get through, the last to partition 0 of 't': ")
+    assert last == "99 records did not get through, the last to partition 0 of 't': who knows"
+
+
 def test_a_mistake_of_ours_is_told_as_unknown_and_the_rest_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         engine = FakeEngine()

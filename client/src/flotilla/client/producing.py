@@ -28,6 +28,7 @@ _RENEWALS_MAX = 2  # of the epoch, for one batch
 _SEQUENCE = {"sequence_gap", "sequence_overlap", "sequence_reused", "unknown_producer"}
 _REFRESH_S = 60.0  # what is known of a topic is looked up again, so that new partitions get records
 _AGE_MAX = 0.1  # of the time for delivery: a parcel that is open for longer takes no more records
+_TELL_S = 5.0  # between lines in the log about records that were not stored
 _THREAD_BYTES = 64 << 10  # compressing more than this would hold up the loop
 
 
@@ -49,6 +50,35 @@ class Counts:
             self.unknown += records
         else:
             self.failed += records
+
+
+class Complaints:
+    """Tells the log of records that were not stored, and while there are many such batches, now and then.
+
+    Deliveries tell of each record; this is for those who look at none.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._tell_at = 0.0
+        self._untold = 0
+        self._last = ""
+
+    def note(self, parcel: Parcel, error: Failure) -> None:
+        """Take note of a batch, and tell of it and of those before, if it is time."""
+        topic, partition = parcel.fate.place
+        self._untold += len(parcel)
+        self._last = f"partition {partition} of '{topic}': {error}"
+        if self._clock() >= self._tell_at:
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell of what was not told."""
+        if self._untold:
+            records = "1 record" if self._untold == 1 else f"{self._untold:,} records"
+            logger.warning("%s did not get through, the last to %s", records, self._last)
+            self._untold = 0
+            self._tell_at = self._clock() + _TELL_S
 
 
 class Carrier:
@@ -73,6 +103,7 @@ class Carrier:
         self._timers: dict[Lane, asyncio.TimerHandle] = {}
         self._seals: dict[Lane, asyncio.TimerHandle] = {}
         self._looked_up: dict[Topic, float] = {}
+        self._complaints = Complaints(engine.clock)
         self.counts = Counts()
 
     def attend(self, lane: Lane) -> None:
@@ -93,6 +124,7 @@ class Carrier:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()  # one that had not begun could not do so
+        self._complaints.tell()
         for parcel in self._accumulator.pending():
             self._settle(parcel, DeliveryFailed("the producer was closed before the records were sent"))
 
@@ -129,7 +161,7 @@ class Carrier:
             end = error
             if isinstance(error.__cause__, TopicMissing):
                 self._accumulator.drop(lane.topic)
-            logger.warning("%d records for '%s', partition %d: %s", len(parcel), *parcel.fate.place, error)
+            self._complaints.note(parcel, error)
         except Exception as error:
             end = DeliveryUnknown(f"the client made a mistake: {error!r}")
             logger.exception("a mistake of ours: %d records for '%s', partition %d", len(parcel), *parcel.fate.place)
