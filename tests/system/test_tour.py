@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from support.cluster import free_port
 from support.upprocess import UpProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 URL = "http://127.0.0.1:8080"
 PROMPT = "$ "
 DATA = ".flotilla"
+PORTS = ("8443", "8444", "8445")  # of servers that a page starts by itself
 
 
 def steps(name: str) -> list[tuple[str, str]]:
@@ -53,12 +55,14 @@ def test_the_tour_prints_what_is_said_of_it(tmp_path: Path, names: str, flags: t
     tour = [step for name in names.split() for step in steps(name)]
     assert len(tour) > 5
     data = tmp_path / "data"
+    ports = {port: str(free_port()) for port in PORTS}
     with UpProcess(data, *flags) as up:
         up.wait_ready()
         script = ""
         for command, _ in tour:
             # A test may run beside somebody's own system: it kills its own broker, and asks its own port.
             mine = re.sub(r"pkill -9 (\S+)", lambda match: f"kill -9 {up.pids()[match[1]]}", command)
+            mine = re.sub("|".join(PORTS), lambda match: ports[match[0]], mine)
             script += f"{mine.replace(URL, up.url).replace(DATA, str(data))}\nprintf '\\n====\\n'\n"
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # as in a shell that knows `flotilla`
         environment = {
@@ -68,7 +72,7 @@ def test_the_tour_prints_what_is_said_of_it(tmp_path: Path, names: str, flags: t
             "FLOTILLA_CONFIG": str(tmp_path / "config.toml"),
         }
         done = subprocess.run(
-            ["bash", "-c", script], capture_output=True, text=True, check=False, timeout=120, env=environment
+            ["bash", "-c", script], capture_output=True, text=True, check=False, timeout=240, env=environment
         )
         printed = [part.strip("\n") for part in done.stdout.split("\n====\n")]
         assert list(zip((command for command, _ in tour), printed, strict=False)) == [
