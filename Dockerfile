@@ -20,7 +20,7 @@ COPY broker broker
 COPY manager manager
 RUN pip install --quiet --no-deps --no-build-isolation ./client ./broker ./manager \
     && pip uninstall --quiet --yes hatchling pip \
-    && python3 -m compileall -q -j 0 /opt/flotilla
+    && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/flotilla
 
 FROM ${BASE}
 RUN apt-get update \

@@ -17,7 +17,10 @@ BIN := .venv/bin
 MEMBERS := client broker manager
 PROJECTS := pyproject.toml $(MEMBERS:%=%/pyproject.toml)
 
-.PHONY: help setup run test sim lint fmt lock bench clean
+VERSION := $(shell sed -n 's/^appVersion: *"\{0,1\}\([^"]*\)"\{0,1\}$$/\1/p' helm/flotilla/Chart.yaml)
+DOCKER ?= docker
+
+.PHONY: help setup run test test-cluster sim lint fmt lock bench images cluster kind clean
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -40,8 +43,11 @@ $(UV):
 run: setup ## set up everything and start the whole system on this machine; UP="--port 9000" for options
 	@$(BIN)/flotilla up $(UP)
 
-test: setup ## run the tests: lint, unit, sim, system, browser; ends with a table of what ran
+test: setup ## run the tests: lint, unit, sim, system, browser, cluster; ends with a table of what ran
 	@$(BIN)/python tools/run_tests.py
+
+test-cluster: setup ## run the tests on a real Kubernetes: one of our own (needs root), or that of KUBECONFIG with FLOTILLA_IMAGES
+	@CLUSTER=1 $(BIN)/python tools/run_tests.py cluster
 
 SEEDS ?= 1000
 sim: setup ## run the simulation with SEEDS=n seeds, from SIM_SEED=n on, on all cores
@@ -66,6 +72,15 @@ bench: setup ## measure records, the log, brokers, the API, quotas and the clien
 	@$(BIN)/python benchmarks/api.py
 	@$(BIN)/python benchmarks/quotas.py
 	@$(BIN)/python benchmarks/client.py
+
+images: ## build the image of the servers, flotilla:VERSION; DOCKER=podman for another builder
+	@$(DOCKER) build --tag flotilla:$(VERSION) .
+
+cluster: setup ## keep a Kubernetes of our own running for work (needs root); prints its kubeconfig
+	@PYTHONPATH=tests $(BIN)/python -m cluster.harness
+
+kind: images ## have a cluster in kind with Flotilla on it: http://127.0.0.1:8080
+	@tools/kind.sh flotilla:$(VERSION)
 
 clean: ## remove what setup installed into this folder
 	@rm -rf .venv .tools

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,9 +13,9 @@ from flotilla.client.engine import Engine
 from flotilla.client.errors import DeliveryUnknown
 from flotilla.client.producer import AsyncProducer, Producer
 from flotilla.client.runner import Runner
-from support.cluster import BrokerProcess, wait_until
-from support.history import Name, Outcome, Replica, Send, violations
-from support.load import read_replica
+from support.cluster import wait_until
+from support.history import Name, Outcome, Read, Replica, Send, violations
+from support.load import Asked, read_replica
 
 _TURN = 10  # records between two looks at whether it is over
 
@@ -46,13 +46,16 @@ async def _close(engine: Engine) -> None:
 class Sender:
     """Sends records to all partitions in turn, from a thread of its own, and keeps what they were told."""
 
-    def __init__(self, name: str, producer: Producer, topic: str, partitions: int, padding: int = 0) -> None:
+    def __init__(
+        self, name: str, producer: Producer, topic: str, partitions: int, padding: int = 0, pause_s: float = 0.002
+    ) -> None:
         self.name = name
         self.producer = producer
         self.sent: list[tuple[Name, int, Delivery]] = []
         self._topic = topic
         self._partitions = partitions
         self._padding = bytes(padding)
+        self._pause_s = pause_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._trouble: Exception | None = None
@@ -63,7 +66,7 @@ class Sender:
             while not self._stop.is_set():
                 for _ in range(_TURN):
                     self._send()
-                time.sleep(0.002)  # history is checked record by record: a few thousand are enough
+                time.sleep(self._pause_s)  # history is checked record by record: a few thousand are enough
         except Exception as error:  # noqa: BLE001 - whatever it is, the test is told
             self._trouble = error
 
@@ -112,7 +115,7 @@ def wait_progress(senders: Sequence[Sender], records: int) -> None:
     wait_until("more records to be acknowledged", lambda: all(one.acknowledged >= goal for one, goal in goals), 60)
 
 
-def wait_agreed(brokers: Sequence[BrokerProcess], topic: str, partitions: int) -> None:
+def wait_agreed(brokers: Sequence[Asked], topic: str, partitions: int) -> None:
     """Wait until all replicas show the same."""
 
     def agreed() -> bool:
@@ -129,9 +132,9 @@ def wait_agreed(brokers: Sequence[BrokerProcess], topic: str, partitions: int) -
 
 
 def broken_promises(
-    senders: Sequence[Sender], brokers: Sequence[BrokerProcess], topic: str, partitions: int
+    senders: Sequence[Sender], brokers: Sequence[Asked], topic: str, partitions: int, reads: Iterable[Read] = ()
 ) -> list[str]:
-    """Tell which promises were broken, given what all replicas hold now."""
+    """Tell which promises were broken, given what all replicas hold now, and what consumers have read."""
     wait_agreed(brokers, topic, partitions)
     replicas: list[Replica] = [read_replica(one, topic, index) for one in brokers for index in range(partitions)]
-    return violations([send for sender in senders for send in sender.sends], replicas)
+    return violations([send for sender in senders for send in sender.sends], replicas, reads)

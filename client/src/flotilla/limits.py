@@ -8,6 +8,7 @@ PARTITIONS_TOTAL_MAX = 5_000  # three brokers with all of them fill a heartbeat 
 TOPICS_MAX = 5_000
 REPLICATION_MAX = 7
 TOPIC_BATCH_BYTES_MIN = 1024  # what a topic may set its own limit for batches to, at least
+WEEK_MS = 7 * 24 * 3600 * 1000  # how long a topic keeps records, unless somebody says otherwise
 GROUPS_MAX = 10_000
 GROUP_MEMBERS_MAX = 1000  # of one group
 GROUP_PARTITIONS_MAX = 20_000  # of all topics of one group

@@ -133,6 +133,8 @@ class Manager:
             scheme=self.settings.scheme,
             seconds=self.settings.request_s_max,
             random_bytes=secrets.token_bytes,
+            retention_ms=self.settings.retention_ms,
+            retention_bytes=self.settings.retention_bytes,
         )
 
         self.tokens = TokenKeeper(

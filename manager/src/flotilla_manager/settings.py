@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from flotilla.limits import WEEK_MS
 from flotilla.net.urls import parse_url
 from flotilla.records import BATCH_BYTES_MAX
 from flotilla.serving.logs import LEVELS
@@ -20,12 +21,14 @@ from flotilla.serving.settings import (
     SettingsInvalid,
     load,
     make_parser,
+    parse_count,
     parse_flag,
     parse_size,
     require,
     require_port,
     secret,
     setting,
+    unless_unlimited,
 )
 
 ROLES = ("writer", "reader")
@@ -63,6 +66,14 @@ class Settings:
     database: str = setting("sqlite:///flotilla.db", "where the metadata is: sqlite:///path or postgresql://…")
     database_file: Path | None = setting(None, "a file that holds the database's URL", Path)
     brokers_min: int = setting(1, "no topic is made before so many brokers have registered", int)
+    retention_ms: int | None = setting(
+        WEEK_MS, "how long new topics keep records unless told otherwise; or unlimited", unless_unlimited(parse_count)
+    )
+    retention_bytes: int | None = setting(
+        None,
+        "how much new topics keep in each partition unless told otherwise, as in 10GiB; or unlimited",
+        unless_unlimited(parse_size),
+    )
     message_bytes_max: int = setting(1 << 20, "the largest message of the API for people", parse_size)
     body_bytes_max: int = setting(32 << 20, "the largest request of the API for programs", parse_size)
     in_flight_bytes_max: int = setting(256 << 20, "messages and batches that are under way, each", parse_size)

@@ -24,7 +24,7 @@ def main(words: list[str]) -> int:
     with cluster.running() as found:
         say("Ctrl-C ends it. In another terminal:")
         print(f"export KUBECONFIG={found.kubeconfig}", flush=True)  # noqa: T201 - this is what it is for
-        print(f"# helm: {found.helm_program}; ingress: http://{found.ingress}", flush=True)  # noqa: T201
+        print(f"# helm: {found.helm_program}; ingress: http://{found.http} https://{found.https}", flush=True)  # noqa: T201
         with contextlib.suppress(KeyboardInterrupt):
             signal.pause()
     return 0

@@ -1,4 +1,4 @@
-"""Control groups of a node: kubelet puts pods below a group of ours, so that they can be told from others' and removed."""
+"""Control groups of a node: pods are put below a group of ours, so that they can be told from others' and removed."""
 
 import contextlib
 from pathlib import Path

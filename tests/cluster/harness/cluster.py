@@ -1,7 +1,7 @@
 """A cluster as tests see it: made, asked, and gone without a trace.
 
 Everything that a node writes is in one folder of the cache folder, under a lock that is free as soon as both the tests
-and the node are dead: whoever comes next removes what a killed run has left (its folder, its cgroups, its link).
+and the node are dead: whoever comes next removes what a killed run has left (its folder, its cgroups).
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -18,8 +19,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from cluster.harness import cache, cgroups, images
-from cluster.harness.addresses import LINKS_MAX, NODE_NAME, Link
-from cluster.harness.cache import CommandFailed, run, say
+from cluster.harness.addresses import API_PORT, FORWARDED, NODE_NAME
+from cluster.harness.cache import CommandFailed, say
 from cluster.harness.machine import what_is_missing
 from cluster.harness.pki import make_pki
 from cluster.harness.plan import Plan
@@ -31,6 +32,7 @@ _START_S = 300
 _VOLUMES = 48
 _VOLUME_SIZE = "64Gi"  # what is promised; a folder has no size
 _PAUSE_S = 0.1
+_NODES_MAX = 64  # on one machine
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class Cluster:
     kubectl_program: str
     helm_program: str
     image_prefix: str
-    ingress: str | None  # the address of the ingress controller, if there is one that we know of
+    http: str | None  # where the ingress controller is, if there is one that we know of
+    https: str | None
 
     def kubectl(self, *words: str, text: str | None = None, seconds: float = 120) -> str:
         """Run kubectl; raises CommandFailed."""
@@ -85,16 +88,20 @@ def running() -> Iterator[Cluster]:
     archives = [str(image.archive) for image in images.all_images()]
     say(f"programs and images are there after {time.monotonic() - began:.0f} s")
     sweep()
-    with _place() as (folder, number, lock):
+    with _place() as (folder, number, lock), _listening() as sockets:
         began = time.monotonic()
-        plan = _make_plan(folder, number, archives, found)
+        plan = _make_plan(folder, number, archives, found, sockets)
         with _node(plan, folder, lock) as process:
+            addresses = {port: f"127.0.0.1:{sock.getsockname()[1]}" for port, sock in sockets.items()}
+            for sock in sockets.values():
+                sock.close()  # the node has them now: when it is gone, so are they
             cluster = Cluster(
                 kubeconfig=Path(plan.pki, "admin.conf"),
                 kubectl_program=plan.programs["kubectl"],
                 helm_program=str(found["helm"] / "helm"),
                 image_prefix=f"{images.PREFIX}/",
-                ingress=Link(number).node,
+                http=addresses[80],
+                https=addresses[443],
             )
             _wait_started(process, folder)
             _furnish(cluster)
@@ -121,7 +128,7 @@ def _nodes() -> Path:
 
 @contextlib.contextmanager
 def _place() -> Iterator[tuple[Path, int, IO[str]]]:
-    """Take a folder of our own, and with it a link and a cgroup of the same number; leave nothing of it."""
+    """Take a folder of our own, and with it a cgroup of the same number; leave nothing of it."""
     with cache.locked("nodes"):
         number, lock = _first_free()
     folder = _nodes() / str(number)
@@ -134,13 +141,13 @@ def _place() -> Iterator[tuple[Path, int, IO[str]]]:
 
 
 def _first_free() -> tuple[int, IO[str]]:
-    for number in range(LINKS_MAX):
+    for number in range(_NODES_MAX):
         folder = _nodes() / str(number)
         folder.mkdir(exist_ok=True)
         lock = _take(folder)
         if lock is not None:
             return number, lock
-    raise RuntimeError(f"there are {LINKS_MAX} clusters on this machine already")
+    raise RuntimeError(f"there are {_NODES_MAX} clusters on this machine already")
 
 
 def _take(folder: Path) -> IO[str] | None:
@@ -156,8 +163,6 @@ def _take(folder: Path) -> IO[str] | None:
 
 def _remove(folder: Path, number: int) -> None:
     """Remove what a dead node has left. Its processes, mounts and network are gone with its namespaces."""
-    with contextlib.suppress(CommandFailed):  # it goes with the other end, in a moment
-        run(["ip", "link", "delete", Link(number).name])
     cgroups.remove(_cgroup(number))
     shutil.rmtree(folder)
 
@@ -166,16 +171,25 @@ def _cgroup(number: int) -> str:
     return f"flotilla-node-{number}"
 
 
-def _make_plan(folder: Path, number: int, archives: list[str], found: dict[str, Path]) -> Plan:
+@contextlib.contextmanager
+def _listening() -> Iterator[dict[int, socket.socket]]:
+    """Listen on the loopback for what leads into the node."""
+    with contextlib.ExitStack() as stack:
+        yield {port: stack.enter_context(socket.create_server(("127.0.0.1", 0))) for port in FORWARDED}
+
+
+def _make_plan(
+    folder: Path, number: int, archives: list[str], found: dict[str, Path], sockets: dict[int, socket.socket]
+) -> Plan:
     for name in ("logs", "lib", "log"):
         (folder / name).mkdir()
     for at in range(_VOLUMES):
         (folder / "lib" / "volumes" / str(at)).mkdir(parents=True)
     cgroups.make(_cgroup(number))
-    pki = make_pki(folder / "pki", Link(number))
+    pki = make_pki(folder / "pki", f"127.0.0.1:{sockets[API_PORT].getsockname()[1]}")
     plan = Plan(
         folder=str(folder),
-        link=number,
+        listening={str(port): sock.fileno() for port, sock in sockets.items()},
         pki=str(pki.folder),
         cgroup=f"/{_cgroup(number)}",
         pause=images.PAUSE,
@@ -190,8 +204,17 @@ def _make_plan(folder: Path, number: int, archives: list[str], found: dict[str, 
 
 @contextlib.contextmanager
 def _node(plan: Plan, folder: Path, lock: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a node in namespaces of its own, link it to this machine, and end it in the end."""
-    isolate = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=private"]
+    """Start a node in namespaces of its own, and end it in the end."""
+    isolate = [
+        "unshare",
+        "--mount",
+        "--net",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "--propagation=private",
+    ]
     with (folder / "node.log").open("wb") as log:
         process = subprocess.Popen(
             [*isolate, sys.executable, "-m", "cluster.harness.node", str(folder / "plan.json")],
@@ -200,11 +223,10 @@ def _node(plan: Plan, folder: Path, lock: IO[str]) -> Iterator[subprocess.Popen[
             stderr=log,
             cwd="/",
             env={**os.environ, "PYTHONPATH": str(_TESTS), "PYTHONDONTWRITEBYTECODE": "1"},
-            pass_fds=[lock.fileno()],  # so that the folder is taken for as long as the node lives
+            pass_fds=[lock.fileno(), *plan.listening.values()],  # the folder is taken for as long as the node lives
             start_new_session=True,  # Ctrl-C is for the tests; the node ends after them
         )
     try:
-        _connect(process, Link(plan.link))
         yield process
     finally:
         assert process.stdin is not None
@@ -214,16 +236,6 @@ def _node(plan: Plan, folder: Path, lock: IO[str]) -> Iterator[subprocess.Popen[
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _connect(process: subprocess.Popen[bytes], link: Link) -> None:
-    """Lay a link from this machine to the node."""
-    ours, theirs = Path("/proc/self/ns/net"), Path(f"/proc/{process.pid}/ns/net")
-    while process.poll() is None and ours.readlink() == theirs.readlink():
-        time.sleep(_PAUSE_S)
-    run(["ip", "link", "add", link.name, "type", "veth", "peer", "name", "eth0", "netns", str(process.pid)])
-    run(["ip", "addr", "add", f"{link.host}/30", "dev", link.name])
-    run(["ip", "link", "set", link.name, "up"])
 
 
 def _wait_started(process: subprocess.Popen[bytes], folder: Path) -> None:

@@ -44,14 +44,14 @@ def all_images() -> list[Image]:
 def servers() -> Image:
     """Build the image of the servers, from the project as it is now."""
     base = _base()
-    arguments = ["--build-arg", f"BASE={BASE}", "--layers", "--file", str(ROOT / "Dockerfile")]
+    arguments = ["--build-arg", f"BASE={BASE}", "--file", str(ROOT / "Dockerfile")]
     return _build("servers", SERVERS, ROOT, arguments, needs=[base])
 
 
 def postgresql() -> Image:
     """Build an image of PostgreSQL."""
     file = _CONTAINERS / "postgresql.Dockerfile"
-    arguments = ["--build-arg", f"BASE={BASE}", "--layers", "--file", str(file)]
+    arguments = ["--build-arg", f"BASE={BASE}", "--file", str(file)]
     return _build("postgresql", POSTGRESQL, _CONTAINERS, arguments, needs=[_base()])
 
 
@@ -110,7 +110,8 @@ def _build(name: str, tag: str, context: Path, arguments: list[str], needs: Iter
     """Build an image, and write its archive unless that image was written before."""
     began = time.monotonic()
     with cache.locked("images"):
-        _buildah("bud", "--quiet", "--isolation", "chroot", "--network", "host", "--tag", tag, *arguments, str(context))
+        flags = ["--quiet", "--layers", "--isolation", "chroot", "--network", "host", "--tag", tag]
+        _buildah("bud", *flags, *arguments, str(context))
         image_id = _image_id(tag)
         assert image_id is not None
 

@@ -16,17 +16,25 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from cluster.harness.addresses import API_PORT, NODE_NAME, PODS, SERVICES, Link
+from cluster.harness.addresses import API_PORT, NODE, NODE_NAME, PODS, SERVICES
 from cluster.harness.machine import CNI_PROGRAMS
 from cluster.harness.plan import Plan
 
 _PATIENCE_S = 120.0
 _PAUSE_S = 0.05
 _TURN_S = 0.5
-_MS_BIND, _MS_REMOUNT, _MS_RDONLY, _MS_REC, _MS_SHARED = 4096, 32, 1, 16384, 1 << 20
+_MS_BIND, _MS_REC, _MS_SHARED = 4096, 16384, 1 << 20
+_LIMITS = (
+    "kernel/keys/root_maxbytes",
+    "kernel/keys/root_maxkeys",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -35,14 +43,13 @@ class Node:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.link = Link(plan.link)
         self._running: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
 
     def run(self) -> None:
         """Start everything, say so, and go on until it is over."""
         own_mounts(self.plan)
-        self._wait("the link to this machine", lambda: Path("/sys/class/net/eth0").exists())
         self._network()
+        self._start_forwarding()
         self._start_containerd()
         self._start_control_plane()
         self._start_node()
@@ -52,7 +59,9 @@ class Node:
 
     def _network(self) -> None:
         for words in (
-            f"ip addr add {self.link.node}/30 dev eth0",
+            "ip link set lo up",
+            "ip link add eth0 type bridge",  # an address needs an interface; nothing is behind this one
+            f"ip addr add {NODE}/30 dev eth0",
             "ip link set eth0 up",
             f"ip route add {SERVICES} dev eth0",  # a way for packets until kube-proxy gives them another one
         ):
@@ -61,8 +70,16 @@ class Node:
             Path("/proc/sys/net", name).write_text("1")
         Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")  # for the ingress controller
 
+    def _start_forwarding(self) -> None:
+        pairs = [f"{number}={port}" for port, number in self.plan.listening.items()]
+        self._start("forwarding", [sys.executable, "-m", "cluster.harness.forwarding", *pairs], self.plan.listening)
+        for number in self.plan.listening.values():
+            os.close(number)
+
     def _start_containerd(self) -> None:
-        self._start("containerd", ["containerd", "--config", self._file("containerd.toml", containerd_config(self.plan))])
+        self._start(
+            "containerd", ["containerd", "--config", self._file("containerd.toml", containerd_config(self.plan))]
+        )
         self._wait("containerd", lambda: Path("/run/containerd/containerd.sock").exists())
         for archive in self.plan.archives:
             _command(["ctr", "--namespace", "k8s.io", "images", "import", archive])
@@ -80,8 +97,10 @@ class Node:
                 "--unsafe-no-fsync",  # it is gone with the node anyway
             ],
         )
-        self._start("kube-apiserver", [self._program("kube-apiserver"), f"--etcd-servers={clients}", *self._api_flags()])
-        self._wait("the API server", lambda: is_ready(self.link.node, f"{pki}/ca.crt"))
+        self._start(
+            "kube-apiserver", [self._program("kube-apiserver"), f"--etcd-servers={clients}", *self._api_flags()]
+        )
+        self._wait("the API server", lambda: is_ready(f"{pki}/ca.crt"))
         self._start(
             "kube-controller-manager",
             [
@@ -100,7 +119,7 @@ class Node:
         return [
             f"--service-cluster-ip-range={SERVICES}",
             f"--secure-port={API_PORT}",
-            f"--advertise-address={self.link.node}",
+            f"--advertise-address={NODE}",
             "--allow-privileged=true",
             "--authorization-mode=Node,RBAC",
             f"--tls-cert-file={pki}/api.crt",
@@ -117,7 +136,7 @@ class Node:
 
     def _start_node(self) -> None:
         pki = self.plan.pki
-        names = self._file("Corefile", dns_config(self.link.node, pki))
+        names = self._file("Corefile", dns_config(pki))
         self._start("coredns", [self._program("coredns"), "-conf", names])
         self._start(
             "kubelet",
@@ -126,7 +145,7 @@ class Node:
                 f"--config={self._file('kubelet.json', self._kubelet_config())}",
                 f"--kubeconfig={pki}/node.conf",
                 f"--hostname-override={NODE_NAME}",
-                f"--node-ip={self.link.node}",
+                f"--node-ip={NODE}",
             ],
         )
         self._start(
@@ -142,8 +161,8 @@ class Node:
         )
 
     def _kubelet_config(self) -> str:
-        resolv = self._file("resolv.conf", f"nameserver {self.link.node}\n")
-        return json.dumps(kubelet_config(self.plan, self.link, resolv))
+        resolv = self._file("resolv.conf", f"nameserver {NODE}\n")
+        return json.dumps(kubelet_config(self.plan, resolv))
 
     def _file(self, name: str, text: str) -> str:
         file = Path(self.plan.folder, name)
@@ -153,10 +172,16 @@ class Node:
     def _program(self, name: str) -> str:
         return self.plan.programs[name]
 
-    def _start(self, name: str, command: Sequence[str]) -> None:
+    def _start(self, name: str, command: Sequence[str], sockets: Mapping[str, int] | None = None) -> None:
         with Path(self.plan.folder, "logs", f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(  # noqa: S603 - programs of our own choice
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd="/", start_new_session=True
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd="/",
+                start_new_session=True,
+                pass_fds=list((sockets or {}).values()),
             )
         self._running[process.pid] = name, process  # kept, or somebody else might wait for it
 
@@ -190,9 +215,9 @@ class Node:
 
 
 def own_mounts(plan: Plan) -> None:
-    """Give the node places of its own where Kubernetes and containerd write, and let it change nothing else.
+    """Give the node places of its own where Kubernetes and containerd write.
 
-    kubelet sets some limits of the whole machine; these are the machine's, so they cannot be written from here.
+    kubelet sets some limits of the whole machine, and does not start if it cannot: it gets copies to write to.
     """
     _mount("none", "/", None, _MS_REC | _MS_SHARED)  # shared among the node's own mounts; cut off from the machine's
     for name, place in (("lib", "/var/lib"), ("log", "/var/log")):
@@ -200,9 +225,10 @@ def own_mounts(plan: Plan) -> None:
         source.mkdir(exist_ok=True)
         _mount(str(source), place, None, _MS_BIND)
     _mount("tmpfs", "/run", "tmpfs", 0)
-    _mount("/proc/sys/net", "/proc/sys/net", None, _MS_BIND)
-    _mount("/proc/sys", "/proc/sys", None, _MS_BIND | _MS_REC)
-    _mount("none", "/proc/sys", None, _MS_BIND | _MS_REMOUNT | _MS_RDONLY)
+    for number, name in enumerate(_LIMITS):
+        limit, copy = Path("/proc/sys", name), Path(plan.folder, f"limit-{number}")
+        copy.write_text(limit.read_text())
+        _mount(str(copy), str(limit), None, _MS_BIND)
 
 
 def containerd_config(plan: Plan) -> str:
@@ -230,10 +256,10 @@ conf_dir = "{networks}"
 """
 
 
-def dns_config(address: str, pki: str) -> str:
+def dns_config(pki: str) -> str:
     """Write CoreDNS's settings: the cluster's names, and no others."""
     return f""".:53 {{
-    bind {address}
+    bind {NODE}
     kubernetes cluster.local in-addr.arpa {{
         kubeconfig {pki}/dns.conf
         pods insecure
@@ -243,12 +269,12 @@ def dns_config(address: str, pki: str) -> str:
 """
 
 
-def kubelet_config(plan: Plan, link: Link, resolv: str) -> dict[str, object]:
+def kubelet_config(plan: Plan, resolv: str) -> dict[str, object]:
     """Write kubelet's settings."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": link.node,
+        "address": NODE,
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},
@@ -259,9 +285,8 @@ def kubelet_config(plan: Plan, link: Link, resolv: str) -> dict[str, object]:
         "cgroupRoot": plan.cgroup,
         "failCgroupV1": False,
         "failSwapOn": False,
-        "featureGates": {"KubeletInUserNamespace": True},  # limits that are the machine's are left as they are
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-        "clusterDNS": [link.node],
+        "clusterDNS": [NODE],
         "clusterDomain": "cluster.local",
         "resolvConf": resolv,
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "100Mi"},
@@ -271,10 +296,10 @@ def kubelet_config(plan: Plan, link: Link, resolv: str) -> dict[str, object]:
     }
 
 
-def is_ready(host: str, authority: str) -> bool:
+def is_ready(authority: str) -> bool:
     """Ask the API server whether it is ready."""
     context = ssl.create_default_context(cafile=authority)
-    connection = http.client.HTTPSConnection(host, API_PORT, timeout=2, context=context)
+    connection = http.client.HTTPSConnection(NODE, API_PORT, timeout=2, context=context)
     try:
         connection.request("GET", "/readyz")
         return connection.getresponse().status in {200, 401}  # who is nobody may not be told, but is answered
@@ -292,7 +317,7 @@ def _mount(source: str, target: str, kind: str | None, flags: int) -> None:
 
 
 def _command(words: Sequence[str]) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - commands of our own
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         _end(f"{' '.join(words)}: {done.stderr.strip()}")
 

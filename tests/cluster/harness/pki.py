@@ -9,7 +9,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cluster.harness.addresses import API_SERVICE, NODE_NAME, Link
+from cluster.harness.addresses import API_PORT, API_SERVICE, NODE, NODE_NAME
 
 # Who there is, and what group gives it its rights.
 _USERS = {
@@ -37,15 +37,15 @@ class Pki:
         return self.folder / f"{user}.conf"
 
 
-def make_pki(folder: Path, link: Link) -> Pki:
-    """Make everything."""
+def make_pki(folder: Path, address: str) -> Pki:
+    """Make everything; `address` is where this machine reaches the API server, as in 127.0.0.1:6443."""
     folder.mkdir(mode=0o700)
     pki = Pki(folder)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.crt")
     authority.private_key_pem.write_to_path(folder / "ca.key")
     names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", "127.0.0.1", API_SERVICE)
-    _write(folder, "api", authority.issue_cert(*names, link.node, common_name="kube-apiserver"))
+    _write(folder, "api", authority.issue_cert(*names, NODE, common_name="kube-apiserver"))
     client = authority.issue_cert("kubelet-client", common_name="kubelet-client", organization_name="system:masters")
     _write(folder, "kubelet-client", client)
     _make_account_keys(folder)
@@ -53,7 +53,8 @@ def make_pki(folder: Path, link: Link) -> Pki:
     rows = [f'{tokens[name]},{user},{name},"{group}"' for name, (user, group) in _USERS.items()]
     (folder / "tokens.csv").write_text("\n".join(rows) + "\n")
     for name, token in tokens.items():
-        pki.kubeconfig(name).write_text(_kubeconfig(link, folder / "ca.crt", token))
+        server = f"https://{address}" if name == "admin" else f"https://{NODE}:{API_PORT}"
+        pki.kubeconfig(name).write_text(_kubeconfig(server, folder / "ca.crt", token))
     return pki
 
 
@@ -73,15 +74,13 @@ def _make_account_keys(folder: Path) -> None:
     (folder / "accounts.pub").write_bytes(public)
 
 
-def _kubeconfig(link: Link, authority: Path, token: str) -> str:
+def _kubeconfig(server: str, authority: Path, token: str) -> str:
     """Write a kubeconfig; JSON is YAML, too."""
     return json.dumps(
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [
-                {"name": "flotilla", "cluster": {"server": link.api, "certificate-authority": str(authority)}}
-            ],
+            "clusters": [{"name": "flotilla", "cluster": {"server": server, "certificate-authority": str(authority)}}],
             "users": [{"name": "flotilla", "user": {"token": token}}],
             "contexts": [{"name": "flotilla", "context": {"cluster": "flotilla", "user": "flotilla"}}],
             "current-context": "flotilla",

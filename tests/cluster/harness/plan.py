@@ -10,7 +10,7 @@ class Plan:
     """A node."""
 
     folder: str  # everything that it writes is below
-    link: int
+    listening: dict[str, int]  # sockets on this machine's loopback, by the node's port that they lead to
     pki: str
     cgroup: str
     pause: str

@@ -39,7 +39,7 @@ class Module:
     def key(self) -> str:
         """What a build depends on."""
         pins = b"".join((self.folder / name).read_bytes() for name in ("go.mod", "go.sum"))
-        return f"{self.version}-{hashlib.sha256(pins).hexdigest()[:12]}"
+        return f"{self.version}-{hashlib.sha256(pins + ' '.join(_linking(self)).encode()).hexdigest()[:12]}"
 
 
 KUBERNETES = Module(
@@ -67,17 +67,30 @@ def helm() -> Path:
     return programs(HELM) / "helm"
 
 
-def _build(module: Module, folder: Path) -> None:
+def _linking(module: Module) -> list[str]:
+    """Say what the linker is told: programs do not know their versions by themselves."""
     flags = ["-s", "-w"]
-    if module is KUBERNETES:  # or the server calls itself v0.0.0-master
-        major, minor, _ = module.version.split(".")
+    major, minor, _ = KUBERNETES.version.split(".")
+    if module.name == "kubernetes":  # or the server calls itself v0.0.0-master
         flags += [f"-X {_VERSION}.gitVersion=v{module.version}"]
         flags += [f"-X {_VERSION}.gitMajor={major}", f"-X {_VERSION}.gitMinor={minor}"]
-    command = ["go", "build", "-trimpath", "-buildvcs=false", "-mod=readonly", f"-ldflags={' '.join(flags)}"]
+    if module.name == "helm":  # or it renders for Kubernetes 1.20
+        for package in ("chartutil", "lint/rules"):
+            where = f"helm.sh/helm/v3/pkg/{package}"
+            flags += [f"-X {where}.k8sVersionMajor={major}", f"-X {where}.k8sVersionMinor={minor}"]
+    return flags
+
+
+def _build(module: Module, folder: Path) -> None:
+    linking = " ".join(_linking(module))
+    command = ["go", "build", "-trimpath", "-buildvcs=false", "-mod=readonly", f"-ldflags={linking}"]
     # A package with a version as its last part becomes a program of that name, so each gets its name from us.
     target = folder if len(module.packages) > 1 else folder / _program(module)
-    run([*command, "-o", f"{target}/" if target is folder else target, *module.packages],
-        cwd=module.folder, environment={"CGO_ENABLED": "0"})
+    run(
+        [*command, "-o", f"{target}/" if target is folder else target, *module.packages],
+        cwd=module.folder,
+        environment={"CGO_ENABLED": "0"},
+    )
 
 
 def _program(module: Module) -> str:

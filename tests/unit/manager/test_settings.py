@@ -77,3 +77,12 @@ def test_a_manager_with_a_certificate_is_reached_by_https() -> None:
     settings = load_settings(flags, {}).at_port(4711)
     assert (settings.scheme, settings.url, settings.name) == ("https", "https://127.0.0.1:4711", "127.0.0.1:4711")
     assert load_settings([*flags, "--url", "https://m"], {}).at_port(1).url == "https://m"
+
+
+def test_new_topics_keep_records_for_a_week_unless_told_otherwise() -> None:
+    settings = load_settings([], {})
+    assert (settings.retention_ms, settings.retention_bytes) == (7 * 24 * 3600 * 1000, None)
+    settings = load_settings(["--retention-ms", "unlimited", "--retention-bytes", "10GiB"], {})
+    assert (settings.retention_ms, settings.retention_bytes) == (None, 10 << 30)
+    with pytest.raises(SettingsInvalid, match=r"--retention-ms: '-1' is not a number"):
+        load_settings(["--retention-ms", "-1"], {})

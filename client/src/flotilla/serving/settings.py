@@ -54,6 +54,18 @@ def parse_size(text: str) -> int:
     return int(number) * _UNITS[unit]
 
 
+def parse_count(text: str) -> int:
+    """Read a number of anything."""
+    if not text.isdecimal():
+        raise ValueError(f"{text!r} is not a number from 0 on")
+    return int(text)
+
+
+def unless_unlimited(parse: Callable[[str], int]) -> Callable[[str], int | None]:
+    """Read a limit, which `unlimited` is not."""
+    return lambda text: None if text == "unlimited" else parse(text)
+
+
 def parse_flag(text: str) -> bool:
     """Read yes or no."""
     known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

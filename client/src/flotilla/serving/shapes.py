@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from flotilla.limits import PARTITIONS_MAX, REPLICATION_MAX, TOPIC_BATCH_BYTES_MIN, TOPIC_NAME
 from flotilla.records import BATCH_BYTES_MAX
@@ -31,13 +31,19 @@ class CreateTopic(Params, frozen=True):
     name: Annotated[Name, Meta(examples=["orders"])]
     number_of_partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX, examples=[2])] = 2
     replication: Annotated[int, Meta(ge=1, le=REPLICATION_MAX, examples=[3])] = 3
-    retention_ms: Number | None = 7 * 24 * 3600 * 1000
-    retention_bytes: Number | None = None
+    retention_ms: Number | UnsetType | None = UNSET  # as managers are set
+    retention_bytes: Number | UnsetType | None = UNSET
     batch_bytes_max: (
         Annotated[int, Meta(ge=TOPIC_BATCH_BYTES_MIN, le=BATCH_BYTES_MAX, description="A larger batch is refused")]
         | None
     ) = None
     compression: Literal["none", "zstd"] | None = None
+
+    @property
+    def retention(self) -> dict[str, int | None]:
+        """What was said about retention."""
+        given = {"retention_ms": self.retention_ms, "retention_bytes": self.retention_bytes}
+        return {name: value for name, value in given.items() if not isinstance(value, UnsetType)}
 
 
 class NamedTopic(Params, frozen=True):

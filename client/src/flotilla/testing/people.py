@@ -97,8 +97,7 @@ class People:
     def create_topic(self, params: shapes.CreateTopic) -> dict[str, Any]:
         """Make a topic."""
         settings = Settings(
-            retention_ms=params.retention_ms,
-            retention_bytes=params.retention_bytes,
+            **params.retention,
             batch_bytes_max=params.batch_bytes_max,
             compression=params.compression,
         )

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from flotilla.access import Grant, GrantInvalid, Token, TokenInvalid, digest_of, make_text
-from flotilla.limits import PARTITIONS_MAX, REPLICATION_MAX, TOPIC_BATCH_BYTES_MIN, TOPIC_NAME
+from flotilla.limits import PARTITIONS_MAX, REPLICATION_MAX, TOPIC_BATCH_BYTES_MIN, TOPIC_NAME, WEEK_MS
 from flotilla.records import BATCH_BYTES_MAX
 from flotilla.serving.asgi import JSON, number, parse_query
 from flotilla.serving.errors import Refusal
@@ -16,7 +16,7 @@ from flotilla.serving.people import NO_TOPIC
 from flotilla.testing.calls import NUMBER_MAX, Filled, Table, Told, read_as, to_json
 from flotilla.testing.http import Answer, Request
 from flotilla.testing.partition import Partition
-from flotilla.testing.world import WEEK_MS, Settings, Topic, World
+from flotilla.testing.world import Settings, Topic, World
 
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Limit = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flotilla.groups.state import Subscribed, Topology
-from flotilla.limits import PARTITIONS_MAX, PARTITIONS_TOTAL_MAX, TOPICS_MAX
+from flotilla.limits import PARTITIONS_MAX, PARTITIONS_TOTAL_MAX, TOPICS_MAX, WEEK_MS
 from flotilla.records import BATCH_BYTES_MAX, RECORDS_MAX
 from flotilla.serving.errors import Refusal
 from flotilla.serving.people import EXISTS, NO_TOPIC
@@ -17,7 +17,6 @@ from flotilla.testing.partition import Partition
 
 MESSAGE_BYTES_MAX = 1 << 20
 BODY_BYTES_MAX = 32 << 20
-WEEK_MS = 7 * 24 * 3600 * 1000
 BY_ID = "id:"
 _ID_BYTES = 16
 _SHOWN_MAX = 200

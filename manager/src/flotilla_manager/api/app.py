@@ -59,8 +59,8 @@ def make_app(manager: Manager) -> Front:
     return Front(
         {
             **dict.fromkeys(people.paths, people),
-            "/v1/append": AppendEndpoint(manager),
-            "/v1/fetch": FetchEndpoint(manager),
+            "/v1/append": metrics.counting("/v1/append", AppendEndpoint(manager)),
+            "/v1/fetch": metrics.counting("/v1/fetch", FetchEndpoint(manager)),
             "/v1/tail": TailEndpoint(manager),
         },
         _Rest(manager, app, people, forward),
@@ -79,8 +79,8 @@ def hide_from_public(port: int | None) -> Callable[[Scope], bool] | None:
         return None
 
     def is_hidden(scope: Scope) -> bool:
-        path = scope["path"]
-        return scope["server"][1] == port and (path == "/metrics" or path.startswith("/v1/control"))
+        path: str = scope["path"]
+        return bool(scope["server"][1] == port) and (path == "/metrics" or path.startswith("/v1/control"))
 
     return is_hidden
 

@@ -13,12 +13,11 @@ from flotilla_manager.api import groups
 from flotilla_manager.api.deleting import DELETE_RECORDS
 from flotilla_manager.api.endpoint import away
 from flotilla_manager.api.metrics import Metrics
-from flotilla_manager.api.programs import TOPICS, BatchBytes, Compressions
+from flotilla_manager.api.programs import BY_SETTING, TOPICS, BatchBytes, Compressions
 from flotilla_manager.api.tokens import TOKENS
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import Fenced, MetadataError
 from flotilla_manager.writer.reports import Beat
-from flotilla_manager.writer.topics import TopicSpec
 
 _NUMBER_MAX = (1 << 63) - 1
 _TEXT = r"^[^\x00-\x1f\x7f]*$"  # no database has to store what cannot be seen
@@ -37,8 +36,8 @@ class TopicBody(BaseModel):
 
     partitions: Annotated[int, Field(ge=1, le=PARTITIONS_MAX)] = 2
     replication: Annotated[int, Field(ge=1, le=REPLICATION_MAX)] = 3
-    retention_ms: Annotated[int, Field(ge=0, le=_NUMBER_MAX)] | None = 7 * 24 * 3600 * 1000
-    retention_bytes: Annotated[int, Field(ge=0, le=_NUMBER_MAX)] | None = None
+    retention_ms: Annotated[int, Field(ge=0, le=_NUMBER_MAX, description=BY_SETTING)] | None = None
+    retention_bytes: Annotated[int, Field(ge=0, le=_NUMBER_MAX, description=BY_SETTING)] | None = None
     batch_bytes_max: BatchBytes | None = None
     compression: Compressions | None = None
     owner: Annotated[str, _OWNER] | None = None
@@ -67,7 +66,7 @@ def make_control(manager: Manager) -> APIRouter:
     @router.put("/topics/{name}")
     async def put_topic(name: TopicName, body: TopicBody) -> dict[str, Any]:
         """Have a topic as it should be. To say it again changes nothing."""
-        topic = await manager.writer.put_topic(TopicSpec(name=name, **body.model_dump()))
+        topic = await manager.writer.put_topic(name, **body.model_dump(exclude_unset=True))
         found: dict[str, Any] = msgspec.to_builtins(topic)
         return found
 

@@ -1,16 +1,20 @@
 """Figures for Prometheus."""
 
+import time
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from flotilla.serving.asgi import Endpoint, Receive, Scope, Send
+from flotilla.serving.errors import Refusal
 from flotilla.serving.metrics import QuotaRefusals
 from flotilla.serving.quotas import Quotas
 from flotilla_manager.manager import Manager
 from flotilla_manager.model import TopicState
 
+_OK = 200
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
@@ -36,6 +40,20 @@ class Metrics:
             self._known[call, status] = found
         found[0].inc()
         found[1].observe(seconds)
+
+    def counting(self, call: str, endpoint: Endpoint) -> Endpoint:
+        """Count the answers of an endpoint, and its refusals."""
+
+        async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+            began = time.perf_counter()
+            try:
+                await endpoint(scope, receive, send)
+            except Refusal as refusal:
+                self.answered(call, refusal.status, time.perf_counter() - began)
+                raise
+            self.answered(call, _OK, time.perf_counter() - began)
+
+        return counted
 
     def watch_quotas(self, quotas: Quotas) -> None:
         """Show how many requests were refused by a token's quota."""

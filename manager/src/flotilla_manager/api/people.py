@@ -65,8 +65,7 @@ class People:
             params.name,
             partitions=params.number_of_partitions,
             replication=params.replication,
-            retention_ms=params.retention_ms,
-            retention_bytes=params.retention_bytes,
+            **params.retention,
             batch_bytes_max=params.batch_bytes_max,
             compression=params.compression,
         )

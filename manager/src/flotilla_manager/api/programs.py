@@ -29,7 +29,7 @@ from flotilla_manager.model import Topic
 
 TOPICS = "/v1/topics"
 _NUMBER_MAX = (1 << 63) - 1
-_WEEK_MS = 7 * 24 * 3600 * 1000
+BY_SETTING = "null: no limit. By default, as managers are set: retention_ms is a week, retention_bytes no limit"
 _NAMES_MAX = 1000
 AnyName = Annotated[str, Path(max_length=1000)]
 Partitions = Annotated[int, Field(ge=1, le=PARTITIONS_MAX, strict=True)]
@@ -48,8 +48,8 @@ class NewTopic(BaseModel):
     name: Annotated[str, Field(pattern=f"^{TOPIC_NAME_RULE}$")]
     partitions: Partitions = 2
     replication: Annotated[int, Field(ge=1, le=REPLICATION_MAX)] = 3
-    retention_ms: Retention | None = _WEEK_MS
-    retention_bytes: Retention | None = None
+    retention_ms: Annotated[Retention | None, Field(description=BY_SETTING)] = None
+    retention_bytes: Annotated[Retention | None, Field(description=BY_SETTING)] = None
     batch_bytes_max: BatchBytes | None = None
     compression: Compressions | None = None
 
@@ -145,7 +145,7 @@ def _add_topics(router: APIRouter, manager: Manager) -> None:
     async def create_topic(request: Request, body: NewTopic) -> dict[str, Any]:
         """Make a topic. It can be used when this is answered."""
         require(request.scope, Scope.ADMIN, body.name)
-        topic = await manager.writer.create_topic(**body.model_dump())
+        topic = await manager.writer.create_topic(**body.model_dump(exclude_unset=True))
         return describe(manager, topic)
 
     @router.get("/topics/{name}")

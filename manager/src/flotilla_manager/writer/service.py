@@ -1,12 +1,13 @@
 """Everything that only the writer does, for the API to call."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
+from flotilla.limits import WEEK_MS
 from flotilla.serving.errors import Refusal
 from flotilla.serving.people import BAD_PARTITION_TO_CONSUME, NO_TOPIC
 from flotilla_manager.access import KnownTokens
@@ -46,6 +47,8 @@ class WriterService:
         scheme: str = "http",
         seconds: float,
         random_bytes: Callable[[int], bytes],
+        retention_ms: int | None = WEEK_MS,
+        retention_bytes: int | None = None,
     ) -> None:
         self._leadership = leadership
         self._database = database
@@ -61,6 +64,7 @@ class WriterService:
         self._scheme = scheme  # of a broker whose address comes without one
         self._seconds = seconds
         self._random_bytes = random_bytes
+        self._retention = {"retention_ms": retention_ms, "retention_bytes": retention_bytes}
 
     @property
     def is_writer(self) -> bool:
@@ -81,15 +85,19 @@ class WriterService:
 
     async def create_topic(self, name: str, **options: Any) -> Topic:  # noqa: ANN401 - as TopicSpec has them
         """Make a topic."""
-        return await self._topics.create(self._epoch(), TopicSpec(name=name, **options))
+        return await self._topics.create(self._epoch(), self._spec(name, options))
+
+    def _spec(self, name: str, options: Mapping[str, Any]) -> TopicSpec:
+        """Say what a topic should be; for how long records are kept, unless somebody says so, is a setting."""
+        return TopicSpec(name=name, **{**self._retention, **options})
 
     async def delete_topic(self, name: str, owner: str | None = None) -> None:
         """Remove a topic."""
         await self._topics.delete(self._epoch(), name, owner)
 
-    async def put_topic(self, spec: TopicSpec) -> Topic:
+    async def put_topic(self, name: str, **options: Any) -> Topic:  # noqa: ANN401 - as TopicSpec has them
         """Have a topic as it should be: made, or changed; to say it again changes nothing."""
-        return await self._topics.put(self._epoch(), spec)
+        return await self._topics.put(self._epoch(), self._spec(name, options))
 
     async def change_topic(self, name: str, **changes: Any) -> Topic:  # noqa: ANN401 - as TopicSpec has them
         """Change what is given of a topic, and nothing else."""
@@ -104,7 +112,7 @@ class WriterService:
         while topic is None:
             before_making()
             try:
-                topic = await self._topics.create(epoch, TopicSpec(name=name))
+                topic = await self._topics.create(epoch, self._spec(name, {}))
             except Refusal as refusal:
                 if refusal.code != "exists":
                     raise

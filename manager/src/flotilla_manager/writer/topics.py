@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
-from flotilla.limits import PARTITIONS_TOTAL_MAX, TOPICS_MAX
+from flotilla.limits import PARTITIONS_TOTAL_MAX, TOPICS_MAX, WEEK_MS
 from flotilla.serving.errors import Refusal
 from flotilla.serving.people import EXISTS, NO_TOPIC
 from flotilla_manager.metadata import AsyncMetadata
@@ -37,7 +37,7 @@ class TopicSpec:
     name: str
     partitions: int = 2
     replication: int = 3
-    retention_ms: int | None = 7 * 24 * 3600 * 1000
+    retention_ms: int | None = WEEK_MS
     retention_bytes: int | None = None
     owner: str | None = None
     batch_bytes_max: int | None = None

@@ -1,0 +1,165 @@
+{{/* What pods have in common. */}}
+
+{{/* No rights, no token, nothing that could gain any; and no variables about Services: one for a Service called `flotilla`
+     is FLOTILLA_PORT=tcp://…, which servers would take for their setting `port`. Called with (dict "root" $ "uid" 10001). */}}
+{{- define "flotilla.podSafety" -}}
+serviceAccountName: {{ include "flotilla.serviceAccountName" .root }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: {{ int .uid }}
+  runAsGroup: {{ int .uid }}
+  fsGroup: {{ int .uid }}
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile:
+    type: RuntimeDefault
+{{- end -}}
+
+{{- define "flotilla.containerSafety" -}}
+securityContext:
+  runAsNonRoot: true
+  readOnlyRootFilesystem: true
+  allowPrivilegeEscalation: false
+  privileged: false
+  capabilities:
+    drop: [ALL]
+{{- end -}}
+
+{{/* Where pods go. Called with (dict "root" $ "component" "broker" "values" .Values.brokers). */}}
+{{- define "flotilla.scheduling" -}}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+{{- with .values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- $keys := dict "hosts" "kubernetes.io/hostname" "zones" "topology.kubernetes.io/zone" }}
+{{- $constraints := list }}
+{{- range $what, $key := $keys }}
+{{- $how := dig "spread" $what "Off" $.values }}
+{{- if ne $how "Off" }}
+{{- $labels := include "flotilla.selector" (dict "root" $.root "component" $.component) | fromYaml }}
+{{- $constraint := dict "maxSkew" 1 "topologyKey" $key "whenUnsatisfiable" $how "labelSelector" (dict "matchLabels" $labels) }}
+{{- if eq $.component "reader" }}{{/* Old pods that are about to go do not count. */}}
+{{- $_ := set $constraint "matchLabelKeys" (list "pod-template-hash") }}
+{{- end }}
+{{- $constraints = append $constraints $constraint }}
+{{- end }}
+{{- end }}
+{{- with $constraints }}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels and annotations of pods. The chart's version is not among them, and Flotilla's not on PostgreSQL: pods are not
+     replaced for a label. Called with (dict "root" $ "component" "broker" "values" .Values.brokers); `annotations` may be there, too. */}}
+{{- define "flotilla.podMetadata" -}}
+labels:
+  {{- include "flotilla.selector" . | nindent 2 }}
+  {{- if ne .component "postgresql" }}
+  app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+  {{- end }}
+  app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+  app.kubernetes.io/part-of: flotilla
+  {{- with .values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge (dict) (.annotations | default dict) .values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* A setting as its variable has it. Helm reads numbers as floats, and 67108864 would become 6.7108864e+07. */}}
+{{- define "flotilla.settingText" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
+{{- end -}}
+
+{{/* Variables from settings. */}}
+{{- define "flotilla.configEnv" -}}
+{{- range $name, $value := . }}
+{{- if not (kindIs "invalid" $value) }}
+- name: FLOTILLA_{{ upper $name }}
+  value: {{ include "flotilla.settingText" $value | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Variables that all servers have. */}}
+{{- define "flotilla.commonEnv" -}}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: FLOTILLA_HOST
+  value: "0.0.0.0"
+- name: FLOTILLA_AUTH
+  value: {{ ternary "on" "off" .Values.auth.enabled | quote }}
+- name: FLOTILLA_SECRET_FILE
+  value: /etc/flotilla/secret/secret
+{{- if .Values.tls.existingSecret }}
+- name: FLOTILLA_TLS_CERT
+  value: /etc/flotilla/tls/tls.crt
+- name: FLOTILLA_TLS_KEY
+  value: /etc/flotilla/tls/tls.key
+- name: FLOTILLA_TLS_CA
+  value: /etc/flotilla/tls/ca.crt
+{{- end }}
+{{- end -}}
+
+{{- define "flotilla.commonMounts" -}}
+- name: tmp
+  mountPath: /tmp
+- name: secret
+  mountPath: /etc/flotilla/secret
+  readOnly: true
+{{- if .Values.tls.existingSecret }}
+- name: tls
+  mountPath: /etc/flotilla/tls
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{/* Whole folders and no subPath: so files change when their Secret does. */}}
+{{- define "flotilla.commonVolumes" -}}
+- name: tmp
+  emptyDir: {}
+- name: secret
+  secret:
+    secretName: {{ include "flotilla.secretName" . }}
+    defaultMode: 0440
+    items:
+      - key: {{ ternary .Values.auth.existingSecretKey "secret" (not (empty .Values.auth.existingSecret)) }}
+        path: secret
+{{- if .Values.tls.existingSecret }}
+- name: tls
+  secret:
+    secretName: {{ .Values.tls.existingSecret }}
+    defaultMode: 0440
+{{- end }}
+{{- end -}}
+
+{{/* A request that a probe makes. Called with (dict "root" $ "path" "/healthz" "port" "api"). */}}
+{{- define "flotilla.probe" -}}
+httpGet:
+  path: {{ .path }}
+  port: {{ .port }}
+  scheme: {{ include "flotilla.scheme" .root | upper }}
+{{- end -}}

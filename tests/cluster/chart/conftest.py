@@ -1,0 +1,129 @@
+"""What tests of the chart share: a Helm to render it with, and what it rendered."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.harness import programs
+
+CHART = Path(__file__).resolve().parents[3] / "helm" / "flotilla"
+_RENDER_S = 60
+_KUBERNETES = "1.35.4"  # without a cluster, Helm does not know which version it renders for
+
+Manifest = dict[str, Any]
+
+
+def find_helm() -> str | None:
+    """Find the program: FLOTILLA_HELM names it, or it is on the PATH, or it is built with Go."""
+    found = os.environ.get("FLOTILLA_HELM") or shutil.which("helm")
+    return found if found or shutil.which("go") is None else str(programs.helm())
+
+
+class Refused(Exception):
+    """Helm did not render it; the text is what it said."""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What the chart made of some values."""
+
+    manifests: Sequence[Manifest]
+
+    def of_kind(self, kind: str) -> dict[str, Manifest]:
+        """Give all of a kind, by name."""
+        return {one["metadata"]["name"]: one for one in self.manifests if one["kind"] == kind}
+
+    def get(self, kind: str, name: str) -> Manifest:
+        """Give one."""
+        return self.of_kind(kind)[name]
+
+    @property
+    def names(self) -> set[tuple[str, str]]:
+        """Tell what there is."""
+        return {(one["kind"], one["metadata"]["name"]) for one in self.manifests}
+
+    def pods(self) -> Iterator[tuple[str, Manifest]]:
+        """Give the spec of every kind of pod, by the name of what makes it."""
+        for one in self.manifests:
+            if one["kind"] == "Pod":
+                yield one["metadata"]["name"], one["spec"]
+            elif one["kind"] in {"Deployment", "StatefulSet", "Job"}:
+                yield one["metadata"]["name"], one["spec"]["template"]["spec"]
+
+    def pod(self, name: str) -> Manifest:
+        """Give the spec of a pod."""
+        return dict(self.pods())[name]
+
+    def env(self, name: str) -> dict[str, Any]:
+        """Give the variables of a pod's container; of one that is taken from elsewhere, from where."""
+        (container,) = self.pod(name)["containers"]
+        names = [one["name"] for one in container["env"]]
+        assert len(names) == len(set(names)), f"{name} has a variable twice"
+        return {one["name"]: one.get("value", one.get("valueFrom")) for one in container["env"]}
+
+
+class Chart:
+    """A chart that is rendered."""
+
+    def __init__(self, helm: str, folder: Path) -> None:
+        self._helm = helm
+        self.folder = folder
+
+    def render(
+        self, values: Manifest | None = None, *, release: str = "flotilla", namespace: str = "q", api: str | None = None
+    ) -> Rendered:
+        """Render it, as for the cluster that answers at `api`, or for none; raises Refused."""
+        command = [self._helm, "template", release, str(self.folder), "--namespace", namespace, "--values", "-"]
+        command += ["--kube-version", _KUBERNETES]
+        if api is not None:
+            command += ["--dry-run=server", "--kube-apiserver", api]
+        given = yaml.safe_dump(values or {})
+        done = subprocess.run(
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=_RENDER_S,
+            check=False,
+            env={**os.environ, "KUBECONFIG": os.devnull},  # nobody's own cluster has a say
+        )
+        if done.returncode:
+            raise Refused(done.stderr)
+        return Rendered([one for one in yaml.safe_load_all(done.stdout) if one])
+
+
+@pytest.fixture(scope="session")
+def helm() -> str:
+    found = find_helm()
+    if found is None:
+        pytest.skip("there is no Helm: put it on the PATH, or name it with FLOTILLA_HELM")
+    return found
+
+
+@pytest.fixture(scope="session")
+def chart(helm: str) -> Chart:
+    return Chart(helm, CHART)
+
+
+@pytest.fixture(scope="session")
+def defaults(chart: Chart) -> Rendered:
+    return chart.render()
+
+
+@pytest.fixture
+def notes(helm: str, tmp_path: Path) -> Chart:
+    """Make a chart that renders the notes as a ConfigMap: Helm shows them only to those who have a cluster."""
+    folder = tmp_path / "flotilla"
+    shutil.copytree(CHART, folder)
+    (folder / "templates" / "NOTES.txt").rename(folder / "files" / "NOTES.txt")
+    wrapped = 'dict "apiVersion" "v1" "kind" "ConfigMap" "metadata" (dict "name" "notes") "data" (dict "notes" $notes)'
+    template = f'{{{{ $notes := tpl (.Files.Get "files/NOTES.txt") . }}}}{{{{ {wrapped} | toJson }}}}'
+    (folder / "templates" / "notes.yaml").write_text(template, encoding="utf-8")
+    return Chart(helm, folder)

@@ -1,0 +1,184 @@
+"""The script by which the chart runs PostgreSQL, with a real one."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg2
+import pytest
+
+from support import postgres
+from support.cluster import free_port, wait_until
+
+from .conftest import CHART
+
+SCRIPT = CHART / "files" / "postgresql.sh"
+_END_S = 30
+_ODD_PASSWORD = r"it's 100% \odd"  # noqa: S105 - of a test
+
+
+class Pod:
+    """What the script sees in its pod: a volume, and files beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "volume" / "postgresql"
+        self.port = free_port()
+        self.log = folder / "log.txt"
+        self._process: subprocess.Popen[bytes] | None = None
+        for name in ("volume", "sockets"):
+            (folder / name).mkdir()
+            os.chown(folder / name, postgres._uid(), -1)
+        self.set_password("first")
+        hba = "local all all trust\nhost flotilla flotilla all scram-sha-256\n"
+        (folder / "pg_hba.conf").write_text(hba, encoding="utf-8")
+
+    def set_password(self, password: str) -> None:
+        (self.folder / "password").write_text(password + "\n", encoding="utf-8")
+
+    def run(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Run the script with some arguments."""
+        environment = {
+            "PATH": f"{postgres._bin()}:{os.environ['PATH']}",
+            "DATA": str(self.data),
+            "SOCKETS": str(self.folder / "sockets"),
+            "HBA_FILE": str(self.folder / "pg_hba.conf"),
+            "PASSWORD_FILE": str(self.folder / "password"),
+            "PGPORT": str(self.port),
+        }
+        user: dict[str, Any] = {}
+        if postgres._uid() != os.geteuid():
+            user = {"user": postgres._uid(), "group": postgres._uid(), "extra_groups": []}
+        with self.log.open("ab") as log:
+            command = ["/bin/sh", str(SCRIPT), *arguments]
+            return subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd="/", **user)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        self._process = self.run("start", "--max_connections=20", "--fsync=off")
+        return self._process
+
+    def is_ready(self) -> bool:
+        return self.run("ready").wait(_END_S) == 0
+
+    def await_ready(self) -> None:
+        def check() -> bool:
+            assert self._process is not None
+            assert self._process.poll() is None, self.log.read_text()[-2000:]
+            return self.is_ready()
+
+        wait_until("PostgreSQL to be ready", check)
+
+    def ask(self, question: str, password: str = "first") -> Any:  # noqa: ANN401, S107 - of any type; a test's
+        where = {"host": "127.0.0.1", "port": self.port, "user": "flotilla", "dbname": "flotilla"}
+        connection = psycopg2.connect(**where, password=password, connect_timeout=5)
+        with connection, connection.cursor() as cursor:
+            cursor.execute(question)
+            found = cursor.fetchone() if cursor.description else None
+        connection.close()
+        return None if found is None else found[0]
+
+    def end(self) -> int:
+        """End the script as Kubernetes does; return its exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(_END_S)
+
+    def kill(self) -> None:
+        """Kill everything. The script is the last: it takes note of the dead, so that no process id looks taken."""
+        assert self._process is not None
+        for child in psutil.Process(self._process.pid).children(recursive=True):
+            child.kill()
+        self._process.wait(_END_S)
+
+    def clear(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+
+@pytest.fixture
+def pod() -> Iterator[Pod]:
+    with postgres.postgres_folder() as folder:
+        made = Pod(folder)
+        yield made
+        made.clear()
+
+
+def test_what_was_written_is_there_after_a_restart_and_after_a_kill(pod: Pod) -> None:
+    pod.start()
+    pod.await_ready()
+    pod.ask("CREATE TABLE kept AS SELECT 1 AS number")
+    assert pod.ask("SHOW max_connections") == "20"
+    assert pod.end() == 0
+    pod.start()
+    pod.await_ready()
+    pod.ask("INSERT INTO kept VALUES (2)")
+    pod.kill()
+    pod.start()
+    pod.await_ready()
+    assert pod.ask("SELECT sum(number) FROM kept") == 3
+
+
+def test_a_client_that_stays_does_not_hold_up_the_end(pod: Pod) -> None:
+    pod.start()
+    pod.await_ready()
+    client = psycopg2.connect(
+        host="127.0.0.1",
+        port=pod.port,
+        user="flotilla",
+        dbname="flotilla",
+        password="first",  # noqa: S106 - of a test
+    )
+    began = time.monotonic()
+    assert pod.end() == 0
+    assert time.monotonic() - began < 20
+    client.close()
+    assert "received fast shutdown request" in pod.log.read_text()
+
+
+def test_the_password_is_what_the_secret_says_at_each_start(pod: Pod) -> None:
+    pod.start()
+    pod.await_ready()
+    pod.end()
+    pod.set_password(_ODD_PASSWORD)
+    pod.start()
+    pod.await_ready()
+    assert pod.ask("SELECT current_user", _ODD_PASSWORD) == "flotilla"
+    with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
+        pod.ask("SELECT 1", "first")
+
+
+def test_a_kill_while_the_cluster_is_made_leaves_no_half_of_one(pod: Pod) -> None:
+    pod.start()
+    half = pod.data.with_name("postgresql.new")
+    wait_until("initdb to begin", half.exists)
+    pod.kill()
+    assert not pod.data.exists()
+    pod.start()
+    pod.await_ready()
+    assert pod.ask("SELECT current_database()") == "flotilla"
+    assert not half.exists()
+
+
+def test_data_of_another_version_is_left_alone_and_told(pod: Pod) -> None:
+    pod.start()
+    pod.await_ready()
+    pod.end()
+    (pod.data / "PG_VERSION").write_text("9\n")
+    assert pod.start().wait(_END_S) == 1
+    assert "has data of PostgreSQL 9, and this image has PostgreSQL 18" in pod.log.read_text()
+    (pod.data / "PG_VERSION").write_text("18\n")
+    pod.start()
+    pod.await_ready()
+
+
+def test_a_volume_that_opened_the_folder_to_its_group_is_no_trouble(pod: Pod) -> None:
+    pod.start()
+    pod.await_ready()
+    pod.end()
+    pod.data.chmod(0o2770)
+    pod.start()
+    pod.await_ready()

@@ -1,0 +1,166 @@
+"""Pods die while people work: nothing that was acknowledged is lost, doubled or reordered."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from flotilla import Client
+from support.clientload import Sender, broken_promises, open_producer, run_while, wait_progress
+from support.cluster import wait_until
+from support.history import Read
+from support.load import read_name
+from support.release import Release
+
+_PARTITIONS = 2
+_DEADLINE_S = 120.0
+_PAUSE_S = 0.05  # some hundred records a second: faults take minutes here, and the history is checked record by record
+
+
+@dataclass
+class Reader:
+    """A consumer, from outside, that reads all the time; and what it read."""
+
+    release: Release
+    token: str
+    topic: str
+    reads: list[Read] = field(default_factory=list)
+    trouble: list[Exception] = field(default_factory=list)
+
+    def run(self, stop: threading.Event) -> None:
+        """Read until told to stop, and then to the end."""
+        try:
+            with Client(self.release.url, token=self.token) as client, client.consumer(self.topic) as consumer:
+                while not stop.is_set():
+                    record = consumer.poll(0.5)
+                    if record is not None:
+                        self.reads.append(Read("reader", record.partition, record.offset, read_name(record.value)))
+                for record in consumer.records(until="end"):
+                    self.reads.append(Read("reader", record.partition, record.offset, read_name(record.value)))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test is told
+            self.trouble.append(error)
+
+
+@contextmanager
+def load(release: Release, token: str, topic: str) -> Iterator[tuple[list[Sender], Reader]]:
+    """Two producers and a consumer, from outside, through the ingress."""
+    with Client(release.url, token=token) as client:
+        client.topics.create(topic, partitions=_PARTITIONS, replication=3)
+    stop, reader = threading.Event(), Reader(release, token, topic)
+    reading = threading.Thread(target=reader.run, args=(stop,))
+    with (
+        open_producer(release.url, token=token, delivery_s=_DEADLINE_S) as one,
+        open_producer(release.url, token=token, delivery_s=_DEADLINE_S) as two,
+    ):
+        senders = [
+            Sender(f"p{at}", producer, topic, _PARTITIONS, pause_s=_PAUSE_S) for at, producer in enumerate((one, two))
+        ]
+        reading.start()
+        try:
+            yield senders, reader
+        finally:
+            stop.set()
+            reading.join()
+
+
+def check(release: Release, token: str, topic: str, disturb: Callable[[list[Sender]], None]) -> None:
+    """Disturb a system at work; then have the history judged."""
+    with load(release, token, topic) as (senders, reader):
+        wait_progress(senders, 50)
+        run_while(senders, lambda: disturb(senders))
+    release.wait_ready()
+    assert reader.trouble == []
+    with release.brokers() as brokers:
+        assert broken_promises(senders, brokers, topic, _PARTITIONS, reader.reads) == []
+    assert all(send.outcome == "ok" for sender in senders for send in sender.sends), "all of it was in time"
+    assert len(reader.reads) == sum(len(sender.sent) for sender in senders)
+
+
+@pytest.mark.parametrize("component", ["broker", "writer", "reader", "postgresql"])
+def test_a_pod_is_killed_at_once_under_load(release: Release, token: str, component: str) -> None:
+    """Guarantees 1 to 5: a pod is gone without a warning, and comes back."""
+
+    def disturb(senders: list[Sender]) -> None:
+        for _ in range(2):
+            release.destroy(release.pods(component)[0])
+            wait_progress(senders, 100)
+            release.wait_ready()
+
+    check(release, token, f"killed-{component}", disturb)
+
+
+@pytest.mark.parametrize("component", ["broker", "writer", "reader"])
+def test_a_server_is_killed_inside_its_pod_under_load(release: Release, token: str, component: str) -> None:
+    """Guarantees 1 to 5: kill -9 of the server; its container is started again in the same pod."""
+
+    def disturb(senders: list[Sender]) -> None:
+        pod = release.pods(component)[-1]
+        before = release.restarts(pod)
+        release.signal(pod, signal.SIGKILL)
+        wait_until("the container to be started again", lambda: release.restarts(pod) > before, 60)
+        wait_progress(senders, 100)
+        release.wait_ready()
+
+    check(release, token, f"shot-{component}", disturb)
+
+
+def test_a_hung_broker_is_started_again(release: Release, token: str) -> None:
+    """Guarantee 5: a broker that is stopped is found by its liveness probe; the others go on meanwhile."""
+
+    def disturb(senders: list[Sender]) -> None:
+        pod = min(release.pods("broker"))
+        before = release.restarts(pod)
+        release.signal(pod, signal.SIGSTOP)
+        wait_until("it to be unready", lambda: not release.is_ready(pod), 60)
+        with pytest.raises(AssertionError, match=f"{pod} is not ready"):  # two away at a time would be too many
+            release.upgrade("--set=brokers.config.log_level=debug")
+        wait_progress(senders, 100)
+        wait_until("the liveness probe to find it", lambda: release.restarts(pod) > before, 180)
+        wait_progress(senders, 50)
+
+    check(release, token, "hung", disturb)
+
+
+def test_an_upgrade_under_load_costs_nothing(release: Release, token: str) -> None:
+    """Changed values replace brokers one at a time, and managers, while records go in and out."""
+
+    def disturb(senders: list[Sender]) -> None:
+        before = {pod["metadata"]["uid"] for pod in release.get("pods")["items"]}
+        flags = ["--set=brokers.config.log_level=debug", "--set=managers.config.log_level=debug"]
+        release.upgrade(*flags, "--set=readers.replicas=3")
+        release.wait_ready()
+        after = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in release.get("pods")["items"]}
+        assert {name for uid, name in after.items() if uid in before} == {"flotilla-postgresql-0"}
+        wait_progress(senders, 50)
+
+    check(release, token, "upgraded", disturb)
+
+
+def test_fewer_brokers_are_refused(release: Release) -> None:
+    """Those that go may hold replicas."""
+    with pytest.raises(AssertionError, match=r"there are 3 brokers: those that would go may hold replicas"):
+        release.upgrade("--set=brokers.replicas=2")
+
+
+def test_what_was_uninstalled_is_found_again(release: Release, token: str) -> None:
+    """Uninstalling keeps volumes and secrets: whoever installs again finds topics, records and tokens."""
+    with Client(release.url, token=token) as client, client.producer() as producer:
+        client.topics.create("kept", partitions=1)
+        delivered = [producer.send("kept", f"{number}".encode(), partition=0) for number in range(100)]
+        assert [one.result(30).offset for one in delivered] == list(range(100))
+    secret = release.secret()
+    release.uninstall()
+    release.install()
+    assert release.secret() == secret
+    with Client(release.url, token=token) as client:
+        wait_until("the ingress to know the way again", lambda: "kept" in list_topics(client), 60)
+        values = [record.value for record in client.consumer("kept").records(until="end")]
+    assert values == [f"{number}".encode() for number in range(100)]
+
+
+def list_topics(client: Client) -> list[str]:
+    """Name all topics."""
+    return [topic.name for topic in client.topics.list()]

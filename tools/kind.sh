@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Has a cluster in kind with an ingress controller and Flotilla on it: kind.sh IMAGE
+# Needs Docker, kind, kubectl and helm. What is there already is kept, so it can be run again.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+image=$1
+for program in docker kind kubectl helm; do
+    command -v "$program" > /dev/null || { echo "make kind needs $program, which is not on the PATH" >&2; exit 1; }
+done
+if ! kind get clusters 2> /dev/null | grep -qx flotilla; then
+    kind create cluster --config helm/kind.yaml
+fi
+kind load docker-image "$image" --name flotilla
+context=kind-flotilla
+helm upgrade --install traefik oci://ghcr.io/traefik/helm/traefik --kube-context "$context" \
+    --namespace traefik --create-namespace --set ports.web.nodePort=30080 --set ports.websecure.nodePort=30443 \
+    --set service.type=NodePort --wait
+helm upgrade --install flotilla helm/flotilla --kube-context "$context" \
+    --namespace flotilla --create-namespace --wait --timeout 10m
+helm get notes flotilla --kube-context "$context" --namespace flotilla
