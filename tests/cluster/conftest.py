@@ -9,12 +9,10 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cluster.harness import cluster as own
-from cluster.harness import images
 from cluster.harness.cluster import Cluster
 from cluster.harness.machine import what_is_missing
 from support.release import Release
@@ -48,24 +46,9 @@ def _given() -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def values(cluster: Cluster) -> dict[str, Any]:
-    """What the chart is told: our images, and requests that three brokers on a small machine can have."""
-    small = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "2Gi"}}
-    of_harness = cluster.image_prefix == f"{images.PREFIX}/"
-    registry = cluster.image_prefix.rstrip("/")
-    found: dict[str, Any] = {
-        "image": {"registry": registry, **({"tag": "test"} if of_harness else {}), "pullPolicy": "IfNotPresent"},
-        "brokers": {"resources": small},
-        "writer": {"resources": small},
-        "readers": {"resources": small},
-        "postgresql": {"resources": small, **({"image": images.POSTGRESQL} if of_harness else {})},
-    }
-    return found
-
-
-@pytest.fixture(scope="session")
-def release(cluster: Cluster, values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """Flotilla, installed from nothing."""
+def release(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """Flotilla, installed from nothing, with the chart's own values."""
+    values = {"image": {"registry": cluster.image_prefix.rstrip("/")}}
     made = Release(cluster, tmp_path_factory.mktemp("release"), values)
     made.install()
     return made

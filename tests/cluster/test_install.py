@@ -6,7 +6,8 @@ import pytest
 
 from cluster.harness.cache import CommandFailed
 from cluster.harness.cluster import Cluster
-from support.release import CHART, Release
+from cluster.harness.images import CHART
+from support.release import Release
 
 _VALUES = {
     "defaults": [],

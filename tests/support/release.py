@@ -14,11 +14,11 @@ import httpx
 
 from cluster.harness.cache import CommandFailed
 from cluster.harness.cluster import Cluster
+from cluster.harness.images import CHART
 from flotilla.access import system_text
 from support.access import bearer
 from support.cluster import wait_until
 
-CHART = Path(__file__).resolve().parents[2] / "helm" / "flotilla"
 _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 _FORWARD_S = 30
 _READY = "--timeout=300s"

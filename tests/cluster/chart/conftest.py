@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from cluster.harness import programs
+from cluster.harness.images import CHART
 
-CHART = Path(__file__).resolve().parents[3] / "helm" / "flotilla"
 _RENDER_S = 60
 _KUBERNETES = "1.35.4"  # without a cluster, Helm does not know which version it renders for
 

@@ -11,10 +11,9 @@ import psutil
 import psycopg2
 import pytest
 
+from cluster.harness.images import CHART
 from support import postgres
 from support.cluster import free_port, wait_until
-
-from .conftest import CHART
 
 SCRIPT = CHART / "files" / "postgresql.sh"
 _END_S = 30

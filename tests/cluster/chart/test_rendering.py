@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from cluster.harness.images import CHART
 from flotilla_broker.settings import Settings as BrokerSettings
 from flotilla_manager.settings import Settings as ManagerSettings
 
-from .conftest import CHART, Chart, Manifest, Refused, Rendered
+from .conftest import Chart, Manifest, Refused, Rendered
 
 SERVERS = ("flotilla-broker", "flotilla-writer", "flotilla-reader")
 MANAGERS = ("flotilla-writer", "flotilla-reader")

@@ -99,7 +99,7 @@ def running() -> Iterator[Cluster]:
                 kubeconfig=Path(plan.pki, "admin.conf"),
                 kubectl_program=plan.programs["kubectl"],
                 helm_program=str(found["helm"] / "helm"),
-                image_prefix=f"{images.PREFIX}/",
+                image_prefix="",
                 http=addresses[80],
                 https=addresses[443],
             )

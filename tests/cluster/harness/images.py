@@ -11,17 +11,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from cluster.harness import cache
 from cluster.harness.cache import made, run, say
 from cluster.harness.programs import INGRESS, programs
 
 ROOT = Path(__file__).resolve().parents[3]
-PREFIX = "localhost"
-BASE = f"{PREFIX}/base:1"
-PAUSE = f"{PREFIX}/pause:1"
-SERVERS = f"{PREFIX}/flotilla:test"
-POSTGRESQL = f"{PREFIX}/postgresql:15"
-CONTROLLER = f"{PREFIX}/ingress:1"
+CHART = ROOT / "helm" / "flotilla"
+BASE = "localhost/base:1"
+PAUSE = "localhost/pause:1"
+CONTROLLER = "localhost/ingress:1"
+# These have the names that the chart asks for by default, so that it installs here as it does anywhere.
+SERVERS = f"docker.io/library/flotilla:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}"
+POSTGRESQL = str(yaml.safe_load((CHART / "values.yaml").read_text())["postgresql"]["image"])
 _CONTAINERS = Path(__file__).parent / "containers"
 _SUITE = "bookworm"
 _PACKAGES = ("python3", "python3-venv", "ca-certificates")
@@ -118,7 +121,7 @@ def _build(name: str, tag: str, context: Path, arguments: list[str], needs: Iter
     def write(folder: Path) -> None:
         _buildah("push", "--quiet", tag, f"docker-archive:{folder / 'image.tar'}:{tag}")
 
-    key = hashlib.sha256(" ".join([image_id, *needs]).encode()).hexdigest()[:12]
+    key = hashlib.sha256(" ".join([tag, image_id, *needs]).encode()).hexdigest()[:12]
     archive = made(f"image-{name}", key, write) / "image.tar"
     say(f"image {tag}: {archive.stat().st_size >> 20} MiB, {time.monotonic() - began:.0f} s")
     return Image(tag, archive)
