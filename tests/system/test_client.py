@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -51,6 +52,21 @@ def test_a_program_that_ends_without_a_word_has_delivered_what_it_sent(fleet: Fl
         )
         subprocess.run([sys.executable, "-c", program, fleet.url], check=True, timeout=60)
         assert values(client, "forgotten") == [b"one coffee"]
+
+
+def test_whoever_makes_a_topic_speaks_with_brokers_at_once(fleet: Fleet) -> None:
+    """What a manager answers to a new topic does not say where brokers are; the client finds out, and goes straight."""
+
+    def appends() -> float:
+        found = re.findall(r'flotilla_requests_total{call="/v1/append".*} (\S+)', fleet.client.get("/metrics").text)
+        return sum(map(float, found))
+
+    before = appends()
+    with Client(fleet.url) as client:
+        client.topics.create("straight", partitions=1, replication=1)
+        with client.producer() as producer:
+            producer.send("straight", b"one coffee").result(30)
+    assert appends() == before
 
 
 def test_a_client_remembers_only_what_is_open(fleet: Fleet) -> None:

@@ -117,6 +117,8 @@ class Router:
 
     async def _ask(self, asked: "_Asked", pool: Pool, method: str, target: str, body: Buffer = b"") -> Response:
         headers = (*((_BATCH,) if body else ()), *self._config.headers)
+        if not self._cluster.brokers and self._config.route is not Route.GATEWAY:
+            await self._look_up(asked)  # who made the topic knows it from the answer, which does not tell of brokers
         while True:
             asked.update(self._cluster.topic(asked.topic.name))
             broker = self._choose(asked)
@@ -149,7 +151,10 @@ class Router:
         guess = self._leaders.get(asked.key) or asked.topic.partitions[asked.index].leader
         if guess not in members:
             guess = members[asked.tries % len(members)] if members else None
-        return None if guess is None else self._cluster.broker(guess)
+        broker = None if guess is None else self._cluster.broker(guess)
+        if broker is None:
+            self._cluster.refresh_soon(asked.topic.name)  # a broker that came later; this once, a manager knows it
+        return broker
 
     def _is_way_closed(self) -> bool:
         """Tell whether brokers cannot be reached; every now and then, have somebody see whether that is still so."""
