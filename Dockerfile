@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # The servers of Flotilla: brokers, managers, and the command `flotilla`. What runs is said by the arguments:
 #
 #   docker run flotilla python3 -m flotilla_broker --help

@@ -1,5 +1,5 @@
 # Every command sets up what it needs. Everything goes into this folder (.venv, .tools) and into the cache
-# folder; nothing here needs root.
+# folder; but for a cluster of our own (`make cluster`, `make test-cluster`), nothing here needs root.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help

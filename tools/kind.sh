@@ -10,11 +10,14 @@ done
 if ! kind get clusters 2> /dev/null | grep -qx flotilla; then
     kind create cluster --config helm/kind.yaml
 fi
-kind load docker-image "$image" --name flotilla
+# Each build has a tag of its own, so that an upgrade replaces pods when something changed.
+tag=$(docker image inspect --format '{{.Id}}' "$image" | cut -d : -f 2 | cut -c 1-12)
+docker tag "$image" "flotilla:$tag"
+kind load docker-image "flotilla:$tag" --name flotilla
 context=kind-flotilla
 helm upgrade --install traefik oci://ghcr.io/traefik/helm/traefik --kube-context "$context" \
     --namespace traefik --create-namespace --set ports.web.nodePort=30080 --set ports.websecure.nodePort=30443 \
     --set service.type=NodePort --wait
 helm upgrade --install flotilla helm/flotilla --kube-context "$context" \
-    --namespace flotilla --create-namespace --wait --timeout 10m
+    --namespace flotilla --create-namespace --set image.tag="$tag" --wait --timeout 10m
 helm get notes flotilla --kube-context "$context" --namespace flotilla

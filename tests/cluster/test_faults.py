@@ -132,7 +132,11 @@ def test_an_upgrade_under_load_costs_nothing(release: Release, token: str) -> No
         flags = ["--set=brokers.config.log_level=debug", "--set=managers.config.log_level=debug"]
         release.upgrade(*flags, "--set=readers.replicas=3")
         release.wait_ready()
-        after = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in release.get("pods")["items"]}
+        after = {
+            pod["metadata"]["uid"]: pod["metadata"]["name"]
+            for pod in release.get("pods")["items"]
+            if "deletionTimestamp" not in pod["metadata"]
+        }
         assert {name for uid, name in after.items() if uid in before} == {"flotilla-postgresql-0"}
         wait_progress(senders, 50)
 

@@ -14,14 +14,15 @@ from support.cluster import wait_until
 
 _TESTS = Path(__file__).resolve().parents[1]
 _CGROUPS = Path("/sys/fs/cgroup")
+_PLACES = [Path(name) for name in ("/opt/containerd", "/usr/libexec/kubernetes", "/var/lib/kubelet", "/var/lib/etcd")]
 
 
 def traces() -> set[str]:
-    """What nodes have outside of their namespaces: folders, links, cgroups, processes."""
+    """What nodes have, or might have, outside of their namespaces: folders, links, cgroups."""
     nodes = {str(path) for path in (cache.folder() / "nodes").iterdir()}
     links = {str(path) for path in Path("/sys/class/net").iterdir()}
     groups = {str(path) for pattern in ("flotilla-node-*", "*/flotilla-node-*") for path in _CGROUPS.glob(pattern)}
-    return nodes | links | groups
+    return nodes | links | groups | {str(place) for place in _PLACES if place.exists()}
 
 
 def limits() -> dict[str, str]:

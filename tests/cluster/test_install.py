@@ -1,12 +1,11 @@
 """An installation from nothing: what is there, what it may do, and what the API server thinks of the manifests."""
 
-from typing import Any
-
 import pytest
 
 from cluster.harness.cache import CommandFailed
 from cluster.harness.cluster import Cluster
 from cluster.harness.images import CHART
+from support.cluster import wait_until
 from support.release import Release
 
 _VALUES = {
@@ -78,12 +77,17 @@ def test_bad_values_are_refused_with_the_key(cluster: Cluster) -> None:
 def test_a_second_eviction_has_to_wait(release: Release) -> None:
     """The disruption budget of brokers lets one go at a time."""
     release.wait_ready()
-    budget: dict[str, Any] = release.get("poddisruptionbudget", "flotilla-broker")
-    assert budget["status"]["disruptionsAllowed"] == 1
+
+    def allowed() -> int:
+        return int(release.get("poddisruptionbudget", "flotilla-broker")["status"]["disruptionsAllowed"])
+
+    wait_until("the budget to allow one to go", lambda: allowed() == 1)
     first, second, _ = sorted(release.pods("broker"))
+    before = release.uid(first)
     evict(release, first)
     with pytest.raises(CommandFailed, match=r"disruption budget"):
         evict(release, second)
+    wait_until("it to come back", lambda: release.uid(first) not in {None, before}, 90)
     release.wait_ready()
 
 

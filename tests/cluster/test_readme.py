@@ -40,7 +40,7 @@ def test_the_readme_leads_from_nothing_to_a_message_through_the_ingress(release:
         text=True,
         check=False,
         timeout=900,
-        env={**os.environ, "PATH": path, "KUBECONFIG": str(release.cluster.kubeconfig)},
+        env={**release.cluster.environment, "PATH": path},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "one parcel"

@@ -123,6 +123,11 @@ class Release:
         """Count how often the container of a pod was started again."""
         return int(self.get("pod", pod)["status"]["containerStatuses"][0]["restartCount"])
 
+    def uid(self, pod: str) -> str | None:
+        """Tell one pod of a name from the next; None if there is none now."""
+        uids = {one["metadata"]["name"]: str(one["metadata"]["uid"]) for one in self.get("pods")["items"]}
+        return uids.get(pod)
+
     def is_ready(self, pod: str) -> bool:
         """Tell whether a pod is ready."""
         conditions = self.get("pod", pod)["status"]["conditions"]
@@ -163,9 +168,11 @@ class Release:
     @contextlib.contextmanager
     def forward(self, target: str, port: int) -> Iterator[str]:
         """Reach a port of a pod or a service from here."""
-        command = [self.cluster.kubectl_program, f"--kubeconfig={self.cluster.kubeconfig}", "port-forward"]
+        command = [self.cluster.kubectl_program, "port-forward"]
         command += [f"--namespace={self.namespace}", target, f":{port}", "--address=127.0.0.1"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.cluster.environment
+        ) as process:
             try:
                 assert process.stdout is not None
                 readable, _, _ = select.select([process.stdout], [], [], _FORWARD_S)

@@ -285,7 +285,8 @@ def test_how_long_new_topics_keep_records_is_a_setting(tmp_path: Path) -> None:
         succeeded(small.client.post("/producer/register", json={"topic": "by-producer"}))
         body = {"name": "by-program", "replication": 1, "retention_bytes": None}
         assert small.client.post("/v1/topics", json=body).status_code == 200
-        assert put(small, "by-operator", replication=1, retention_ms=7).status_code == 200
+        for said in ({"retention_ms": 7, "retention_bytes": None}, {}, {"retention_bytes": 9}):
+            assert put(small, "by-operator", replication=1, **said).status_code == 200
         found = {
             topic["name"]: (topic["retention_ms"], topic["retention_bytes"])
             for topic in small.client.get("/v1/metadata").json()["topics"]
@@ -294,5 +295,5 @@ def test_how_long_new_topics_keep_records_is_a_setting(tmp_path: Path) -> None:
         "by-people": (5_000_000, 10 << 20),
         "by-producer": (5_000_000, 10 << 20),
         "by-program": (5_000_000, None),
-        "by-operator": (7, 10 << 20),
+        "by-operator": (7, 9),  # defaults are for new topics: what is not said of one that is there stays
     }

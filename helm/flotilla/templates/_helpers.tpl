@@ -68,7 +68,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end -}}
 
 {{- define "flotilla.readerUrl" -}}
-{{ include "flotilla.scheme" . }}://{{ include "flotilla.fullname" . }}.{{ .Release.Namespace }}.svc:8080
+{{ include "flotilla.scheme" . }}://{{ include "flotilla.fullname" . }}-reader.{{ .Release.Namespace }}.svc:8080
 {{- end -}}
 
 {{/* What programs in the cluster use. Port 80 is a name for the public port, and no promise about the protocol. */}}

@@ -58,6 +58,7 @@ spec:
         periodSeconds: 5
         timeoutSeconds: 5
         failureThreshold: 3
+        terminationGracePeriodSeconds: 5 # one that hangs does not hear that it should end
       readinessProbe:
         {{- include "flotilla.probe" (dict "root" $root "path" "/readyz" "port" "api") | nindent 8 }}
         periodSeconds: 3

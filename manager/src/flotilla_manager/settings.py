@@ -98,9 +98,10 @@ class Settings:
         require_port(self.port, "port")
         require_port(self.own_port or 0, "own_port")
         require(
-            self.public_port is None or (1 <= self.public_port <= PORT_MAX and self.public_port != self.port),
+            self.public_port is None
+            or (1 <= self.public_port <= PORT_MAX and self.public_port not in {self.port, self.own_port}),
             "public_port",
-            f"from 1 to {PORT_MAX}, and another one than port",
+            f"from 1 to {PORT_MAX}, and another one than port and own_port",
         )
         require(self.brokers_min >= 0, "brokers_min", "at least 0")
         require(

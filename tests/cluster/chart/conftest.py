@@ -92,7 +92,7 @@ class Chart:
             text=True,
             timeout=_RENDER_S,
             check=False,
-            env={**os.environ, "KUBECONFIG": os.devnull},  # nobody's own cluster has a say
+            env={**os.environ, "KUBECONFIG": os.devnull, "KUBECACHEDIR": os.devnull},  # nobody's own cluster has a say
         )
         if done.returncode:
             raise Refused(done.stderr)

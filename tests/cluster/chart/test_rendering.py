@@ -40,6 +40,7 @@ def test_the_defaults_are_a_whole_system(defaults: Rendered) -> None:
         ("PodDisruptionBudget", "flotilla-broker"),
         ("Deployment", "flotilla-writer"),
         ("Service", "flotilla-writer"),
+        ("Service", "flotilla-reader"),
         ("Deployment", "flotilla-reader"),
         ("Service", "flotilla"),
         ("PodDisruptionBudget", "flotilla-reader"),
@@ -229,7 +230,7 @@ def test_brokers_and_readers_are_spread_over_hosts_and_zones(chart: Chart, defau
 def test_brokers_say_where_they_are_and_know_managers(defaults: Rendered) -> None:
     env = defaults.env("flotilla-broker")
     assert env["FLOTILLA_ADVERTISE_HOST"] == "$(POD_NAME).flotilla-broker.$(POD_NAMESPACE).svc"
-    assert env["FLOTILLA_MANAGERS"] == "http://flotilla-writer.q.svc:8080,http://flotilla.q.svc:8080"
+    assert env["FLOTILLA_MANAGERS"] == "http://flotilla-writer.q.svc:8080,http://flotilla-reader.q.svc:8080"
     assert env["FLOTILLA_RACK"] == {"fieldRef": {"fieldPath": "metadata.labels['topology.kubernetes.io/zone']"}}
     (mount,) = [one for one in _mounts(defaults, "flotilla-broker") if one["name"] == "data"]
     assert env["FLOTILLA_DATA"] == mount["mountPath"] + "/data"
@@ -487,10 +488,12 @@ def test_the_ingress_leads_to_the_public_port_alone(rendered: Rendered) -> None:
         "/admin": {"name": "flotilla-writer", "port": {"name": "public"}},
         "/": {"name": "flotilla", "port": {"name": "public"}},
     }
+    for name in ("flotilla-writer", "flotilla-reader"):
+        inner = {port["name"]: port for port in rendered.get("Service", name)["spec"]["ports"]}
+        assert (inner["http"]["port"], inner["http"]["targetPort"]) == (8080, "api")
     for backend in paths.values():
         ports = {port["name"]: port for port in rendered.get("Service", backend["name"])["spec"]["ports"]}
         assert (ports["public"]["port"], ports["public"]["targetPort"]) == (80, "public")
-        assert (ports["http"]["port"], ports["http"]["targetPort"]) == (8080, "api")
     for name in MANAGERS:
         (container,) = rendered.pod(name)["containers"]
         listens = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -520,6 +523,8 @@ def test_the_service_of_readers_can_be_a_load_balancer(chart: Chart) -> None:
     rendered = chart.render({"service": {"type": "LoadBalancer", "annotations": {"internal": "true"}}})
     service = rendered.get("Service", "flotilla")
     assert service["spec"]["type"] == "LoadBalancer"
+    assert [port["port"] for port in service["spec"]["ports"]] == [80], "the control API stays inside"
+    assert rendered.get("Service", "flotilla-reader")["spec"].get("type", "ClusterIP") == "ClusterIP"
     assert service["metadata"]["annotations"] == {"internal": "true"}
 
 
@@ -553,8 +558,13 @@ def test_prometheus_is_told_of_all_servers(chart: Chart, defaults: Rendered) -> 
         (endpoint,) = one["spec"]["endpoints"]
         assert (endpoint["path"], endpoint["interval"]) == ("/metrics", "15s")
         wanted = one["spec"]["selector"]["matchLabels"].items()
-        (service,) = [each for each in services if wanted <= each["metadata"]["labels"].items()]
-        assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+        found = [
+            each["metadata"]["name"]
+            for each in services
+            if wanted <= each["metadata"]["labels"].items()
+            and endpoint["port"] in {port["name"] for port in each["spec"]["ports"]}
+        ]
+        assert found == [one["metadata"]["name"]]
 
 
 # -- helm test, and notes -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import sys
+from pathlib import Path
 
 from cluster.harness import cluster, images
 from cluster.harness.cache import say
@@ -23,8 +24,15 @@ def main(words: list[str]) -> int:
         return 0
     with cluster.running() as found:
         say("Ctrl-C ends it. In another terminal:")
-        print(f"export KUBECONFIG={found.kubeconfig}", flush=True)  # noqa: T201 - this is what it is for
-        print(f"# helm: {found.helm_program}; ingress: http://{found.http} https://{found.https}", flush=True)  # noqa: T201
+        programs_at = sorted({str(Path(program).parent) for program in (found.kubectl_program, found.helm_program)})
+        for name, value in {
+            "KUBECONFIG": found.kubeconfig,
+            "FLOTILLA_IMAGES": found.image_prefix,
+            "FLOTILLA_HTTP": found.http,
+            "FLOTILLA_HTTPS": found.https,
+            "PATH": ":".join([*programs_at, "$PATH"]),
+        }.items():
+            print(f"export {name}={value}", flush=True)  # noqa: T201 - this is what it is for
         with contextlib.suppress(KeyboardInterrupt):
             signal.pause()
     return 0

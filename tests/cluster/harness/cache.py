@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _LINES = 40  # of a command's output that are shown when it fails
+_ALONE = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 _SHOWN_S = 60  # how often one hears that something is still being made
 
 
@@ -53,7 +54,8 @@ def made(name: str, key: str, make: Callable[[Path], None]) -> Path:
         began = time.monotonic()
         say(f"makes {name} (once; it is kept in the cache folder)")
         half = folder() / f".{name}"
-        shutil.rmtree(half, ignore_errors=True)
+        if half.exists():
+            shutil.rmtree(half)  # of a run that was killed: what was mounted there is gone with its namespaces
         half.mkdir()
         make(half)
         half.rename(place)
@@ -68,9 +70,14 @@ def run(
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
     seconds: float = 3600,
+    alone: bool = False,
 ) -> str:
-    """Run a command; return what it printed. Raises CommandFailed. With `log`, its output goes there, too."""
-    words = [str(word) for word in command]
+    """Run a command; return what it printed. Raises CommandFailed. With `log`, its output goes there, too.
+
+    With `alone`, it runs in mount and process namespaces of its own, and dies with us: nothing that it mounted or
+    started is left, however this ends.
+    """
+    words = [*(_ALONE if alone else ()), *(str(word) for word in command)]
     began = time.monotonic()
     with subprocess.Popen(
         words,
@@ -91,7 +98,7 @@ def run(
                 if passed > seconds:
                     process.kill()
                     raise CommandFailed(f"{' '.join(words)} took longer than {seconds:.0f} s") from None
-                say(f"still at it after {passed:.0f} s: {Path(words[0]).name} {words[1] if len(words) > 1 else ''}")
+                say(f"still at it after {passed:.0f} s: {' '.join(map(str, command[:2]))}")
     if log is not None:
         log.write_text(output)
     if process.returncode != 0:

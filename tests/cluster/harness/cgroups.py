@@ -1,9 +1,11 @@
 """Control groups of a node: pods are put below a group of ours, so that they can be told from others' and removed."""
 
-import contextlib
+import time
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
+_PATIENCE_S = 10.0
+_PAUSE_S = 0.05
 _COPIED = ("cpuset.cpus", "cpuset.mems")  # a new group of the first version has neither, and takes no process then
 
 
@@ -25,8 +27,19 @@ def remove(name: str) -> None:
             continue
         below = [path for path in group.rglob("*") if path.is_dir()]
         for path in [*sorted(below, key=lambda path: len(path.parts), reverse=True), group]:
-            with contextlib.suppress(FileNotFoundError):
-                path.rmdir()
+            _remove_empty(path)
+
+
+def _remove_empty(path: Path) -> None:
+    """Remove one group; the kernel may take a moment to notice that its last process is gone."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while path.exists():
+        try:
+            path.rmdir()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_S)
 
 
 def _hierarchies() -> list[Path]:

@@ -46,6 +46,13 @@ class Cluster:
     http: str | None  # where the ingress controller is, if there is one that we know of
     https: str | None
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What kubectl and Helm are told: which cluster, and to keep what they remember of it beside it."""
+        kept = str(self.kubeconfig.parent / "client")
+        names = ("KUBECACHEDIR", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")
+        return {**os.environ, "KUBECONFIG": str(self.kubeconfig), **dict.fromkeys(names, kept)}
+
     def kubectl(self, *words: str, text: str | None = None, seconds: float = 120) -> str:
         """Run kubectl; raises CommandFailed."""
         return self._run([self.kubectl_program, *words], text, seconds)
@@ -70,7 +77,7 @@ class Cluster:
             text=True,
             check=False,
             timeout=seconds,
-            env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
+            env=self.environment,
         )
         if done.returncode != 0:
             raise CommandFailed(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
@@ -143,9 +150,10 @@ def _place() -> Iterator[tuple[Path, int, IO[str]]]:
 def _first_free() -> tuple[int, IO[str]]:
     for number in range(_NODES_MAX):
         folder = _nodes() / str(number)
-        folder.mkdir(exist_ok=True)
-        lock = _take(folder)
-        if lock is not None:
+        if not folder.exists():  # one that is there is in use, or still dying
+            folder.mkdir()
+            lock = _take(folder)
+            assert lock is not None, "whoever makes a folder holds the lock of all"
             return number, lock
     raise RuntimeError(f"there are {_NODES_MAX} clusters on this machine already")
 

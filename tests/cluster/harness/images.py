@@ -19,7 +19,6 @@ from cluster.harness.programs import INGRESS, programs
 
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "helm" / "flotilla"
-BASE = "localhost/base:1"
 PAUSE = "localhost/pause:1"
 CONTROLLER = "localhost/ingress:1"
 # These have the names that the chart asks for by default, so that it installs here as it does anywhere.
@@ -46,16 +45,15 @@ def all_images() -> list[Image]:
 
 def servers() -> Image:
     """Build the image of the servers, from the project as it is now."""
-    base = _base()
-    arguments = ["--build-arg", f"BASE={BASE}", "--file", str(ROOT / "Dockerfile")]
-    return _build("servers", SERVERS, ROOT, arguments, needs=[base])
+    arguments = ["--build-arg", f"BASE={_base()}", "--file", str(ROOT / "Dockerfile")]
+    return _build("servers", SERVERS, ROOT, arguments)
 
 
 def postgresql() -> Image:
     """Build an image of PostgreSQL."""
     file = _CONTAINERS / "postgresql.Dockerfile"
-    arguments = ["--build-arg", f"BASE={BASE}", "--file", str(file)]
-    return _build("postgresql", POSTGRESQL, _CONTAINERS, arguments, needs=[_base()])
+    arguments = ["--build-arg", f"BASE={_base()}", "--file", str(file)]
+    return _build("postgresql", POSTGRESQL, _CONTAINERS, arguments)
 
 
 def pause() -> Image:
@@ -74,30 +72,33 @@ def controller() -> Image:
 
 
 def _base() -> str:
-    """Have the base image; return what tells it from others."""
+    """Have the base image; return its name, which says what it was made of."""
 
     def bootstrap(folder: Path) -> None:
         rootfs = folder / "rootfs"
         command = ["debootstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}", _SUITE, str(rootfs)]
-        run([*command, _mirror()], log=folder / "debootstrap.log")
+        run([*command, *_mirror()], log=folder / "debootstrap.log", alone=True)
         shutil.copyfile(Path("/") / _TRUST, rootfs / _TRUST)  # whom this machine trusts, the image trusts
         (rootfs / "etc" / "pip.conf").write_text(f"[global]\ncert = /{_TRUST}\n{_pip_index()}")
         for rest in ("var/cache/apt/archives", "var/lib/apt/lists"):
             shutil.rmtree(rootfs / rest)
             (rootfs / rest).mkdir()
 
-    key = hashlib.sha256(" ".join([_SUITE, *_PACKAGES]).encode()).hexdigest()[:12]
+    made_of = [" ".join([_SUITE, *_PACKAGES]), (_CONTAINERS / "base.Dockerfile").read_text(), _pip_index()]
+    trusted = (Path("/") / _TRUST).read_bytes()
+    key = hashlib.sha256("\n".join(made_of).encode() + trusted).hexdigest()[:12]
     folder = made("base", key, bootstrap)
     with cache.locked("images"):
-        if _image_id(BASE) is None:
-            _buildah("bud", "--quiet", "--tag", BASE, "--file", str(_CONTAINERS / "base.Dockerfile"), str(folder))
-    return key
+        tag = f"localhost/base:{key}"
+        if _image_id(tag) is None:
+            _buildah("bud", "--quiet", "--tag", tag, "--file", str(_CONTAINERS / "base.Dockerfile"), str(folder))
+    return tag
 
 
-def _mirror() -> str:
-    """Take Debian's packages from where this machine takes them."""
-    found = run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {_SUITE}"])
-    return found.split()[0]
+def _mirror() -> list[str]:
+    """Take Debian's packages from where this machine takes them; debootstrap knows a place by itself."""
+    wanted = ["Created-By: Packages", "Origin: Debian", f"Codename: {_SUITE}"]
+    return run(["apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted]).split()[:1]
 
 
 def _pip_index() -> str:
@@ -109,20 +110,20 @@ def _pip_index() -> str:
     return f"index-url = {index}\n"
 
 
-def _build(name: str, tag: str, context: Path, arguments: list[str], needs: Iterable[str] = ()) -> Image:
+def _build(name: str, tag: str, context: Path, arguments: list[str]) -> Image:
     """Build an image, and write its archive unless that image was written before."""
     began = time.monotonic()
-    with cache.locked("images"):
+    with cache.locked("images"):  # until it is written: another clone may give its own image the same name
         flags = ["--quiet", "--layers", "--isolation", "chroot", "--network", "host", "--tag", tag]
         _buildah("bud", *flags, *arguments, str(context))
         image_id = _image_id(tag)
         assert image_id is not None
 
-    def write(folder: Path) -> None:
-        _buildah("push", "--quiet", tag, f"docker-archive:{folder / 'image.tar'}:{tag}")
+        def write(folder: Path) -> None:
+            _buildah("push", "--quiet", tag, f"docker-archive:{folder / 'image.tar'}:{tag}")
 
-    key = hashlib.sha256(" ".join([tag, image_id, *needs]).encode()).hexdigest()[:12]
-    archive = made(f"image-{name}", key, write) / "image.tar"
+        key = hashlib.sha256(f"{tag} {image_id}".encode()).hexdigest()[:12]
+        archive = made(f"image-{name}", key, write) / "image.tar"
     say(f"image {tag}: {archive.stat().st_size >> 20} MiB, {time.monotonic() - began:.0f} s")
     return Image(tag, archive)
 
@@ -138,6 +139,7 @@ def _buildah(*words: str) -> str:
     return run(
         ["buildah", "--root", storage / "root", "--runroot", storage / "run", "--storage-driver", "overlay", *words],
         environment={"BUILDAH_FORMAT": "docker"},
+        alone=True,
     )
 
 

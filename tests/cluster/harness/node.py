@@ -250,6 +250,8 @@ def containerd_config(plan: Plan) -> str:
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{plan.pause}"
 restrict_oom_score_adj = true
+[plugins."io.containerd.internal.v1.opt"]
+path = "/var/lib/containerd/opt"
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{CNI_PROGRAMS}"
 conf_dir = "{networks}"
@@ -292,6 +294,7 @@ def kubelet_config(plan: Plan, resolv: str) -> dict[str, object]:
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "100Mi"},
         "imageGCHighThresholdPercent": 100,
         "serializeImagePulls": False,
+        "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         "syncFrequency": "10s",
     }
 

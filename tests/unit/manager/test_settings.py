@@ -36,7 +36,7 @@ def test_a_flag_wins_over_its_variable_and_that_over_an_ancestors() -> None:
         (["--port", "70000"], "port"),
         (["--port", "x"], "port"),
         (["--public-port", "70000"], "public_port"),
-        (["--public-port", "8080"], "public_port must be from 1 to 65535, and another one than port"),
+        (["--public-port", "8080"], "public_port must be from 1 to 65535, and another one than port and own_port"),
         (["--brokers-min", "-1"], "brokers_min"),
         (["--message-bytes-max", "0"], "message_bytes_max"),
         (["--body-bytes-max", "1"], "body_bytes_max"),

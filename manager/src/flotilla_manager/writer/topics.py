@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -67,12 +67,15 @@ class Topics:
         self._random_bytes = random_bytes
         self._names: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def put(self, epoch: int, spec: TopicSpec) -> Topic:
-        """Have a topic as it should be: made, or changed. Raises Refusal, MetadataError."""
+    async def put(self, epoch: int, spec: TopicSpec, kept: Collection[str] = ()) -> Topic:
+        """Have a topic as it should be: made, or changed. Raises Refusal, MetadataError.
+
+        What is `kept` was not said, and stays as it is of a topic that is there: defaults are for new ones.
+        """
         snapshot = await self._look()
         if spec.name not in snapshot.ready:
             return await self.create(epoch, spec)
-        return await self.configure(epoch, spec)
+        return await self.configure(epoch, spec, kept)
 
     async def create(self, epoch: int, spec: TopicSpec) -> Topic:
         """Make a topic; it can be used when this returns. Raises Refusal, MetadataError."""
@@ -157,13 +160,14 @@ class Topics:
             self._steward.wake()
             await self._show()
 
-    async def configure(self, epoch: int, spec: TopicSpec) -> Topic:
+    async def configure(self, epoch: int, spec: TopicSpec, kept: Collection[str] = ()) -> Topic:
         """Change what can be changed: settings, owner, more partitions. Raises Refusal, MetadataError."""
         async with self._alone(spec.name):
             topic = (await self._look()).ready.get(spec.name)
             if topic is None:
                 raise Refusal("unavailable", REMOVED)
-            return await self._configure(epoch, topic, spec)
+            unsaid = {name: getattr(topic, name) for name in kept}
+            return await self._configure(epoch, topic, replace(spec, **unsaid))
 
     async def change(self, epoch: int, name: str, **changes: Any) -> Topic:  # noqa: ANN401 - as TopicSpec has them
         """Change only what is given; the rest stays as it is when its turn comes. Raises Refusal, MetadataError."""
