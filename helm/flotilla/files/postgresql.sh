@@ -45,6 +45,18 @@ TEXT
     exit 1
 }
 
+# A pod that was deleted by force may still run when the next one starts on its volume. PostgreSQL's own lock file names a
+# process, which in another container is nobody; two servers on one folder destroy it. A lock of the kernel holds for both,
+# and is inherited by the server: it ends with the last process that has it.
+take_folder() {
+    exec 9> "$DATA.lock"
+    flock -n 9 && return
+    echo "postgresql: another server still uses $DATA; this one waits until that has ended"
+    until flock -n 9; do
+        sleep 0.2
+    done
+}
+
 # At every start: so the password is what the Secret says, also if that was made anew.
 set_password() {
     password=$(sed "s/'/''/g" "$PASSWORD_FILE")
@@ -67,11 +79,12 @@ serve() {
 
 case "${1:-}" in
 ready)
-    exec pg_isready --quiet --host="$SOCKETS" --username=flotilla --dbname=flotilla --timeout=3
+    exec pg_isready --quiet --host=localhost --username=flotilla --dbname=flotilla --timeout=3
     ;;
 start)
     shift
     trap 'exit 143' TERM INT
+    take_folder
     [ -s "$DATA/PG_VERSION" ] || make_cluster
     check_version
     chmod 0700 "$DATA" # PostgreSQL insists; a volume that changed its group may have opened it

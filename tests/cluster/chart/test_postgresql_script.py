@@ -181,3 +181,21 @@ def test_a_volume_that_opened_the_folder_to_its_group_is_no_trouble(pod: Pod) ->
     pod.data.chmod(0o2770)
     pod.start()
     pod.await_ready()
+
+
+def test_a_second_server_waits_for_the_first_to_end(pod: Pod) -> None:
+    """A pod that was deleted by force still runs when the next one starts: two servers would destroy the data."""
+    first = pod.start()
+    pod.await_ready()
+    pod.ask("CREATE TABLE kept AS SELECT 1 AS number")
+    (pod.data / "postmaster.pid").write_text("999999\n", encoding="utf-8")  # as in another container: nobody it knows
+    second = pod.run("start", "--max_connections=20", "--fsync=off")
+    wait_until("the second to wait", lambda: "waits until that has ended" in pod.log.read_text())
+    assert pod.ask("SELECT number FROM kept") == 1
+    for child in psutil.Process(first.pid).children(recursive=True):
+        child.kill()
+    first.wait(_END_S)
+    pod._process = second
+    pod.await_ready()
+    assert pod.ask("SELECT number FROM kept") == 1
+    assert pod.end() == 0
