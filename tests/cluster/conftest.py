@@ -7,6 +7,7 @@ FLOTILLA_HTTPS (host:port) are its ingress controller.
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from cluster.harness import cluster as own
 from cluster.harness.cluster import Cluster
 from cluster.harness.machine import what_is_missing
 from support.release import Release
+from support.walk import walk
 
 
 @pytest.fixture(scope="session")
@@ -46,11 +48,22 @@ def _given() -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def release(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Release:
+def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str] | None:
+    """How following the README on an empty cluster ended; None where its images have other names."""
+    return None if cluster.image_prefix else walk(cluster, tmp_path_factory.mktemp("walk"))
+
+
+@pytest.fixture(scope="session")
+def release(
+    cluster: Cluster, walked: subprocess.CompletedProcess[str] | None, tmp_path_factory: pytest.TempPathFactory
+) -> Release:
     """Flotilla, installed from nothing, with the chart's own values."""
     values = {"image": {"registry": cluster.image_prefix.rstrip("/")}}
     made = Release(cluster, tmp_path_factory.mktemp("release"), values)
-    made.install()
+    if walked is None:
+        made.install()
+    elif walked.returncode != 0:
+        pytest.fail(f"the README did not install it:\n{walked.stdout}{walked.stderr}\n{made.describe()}")
     return made
 
 

@@ -15,6 +15,42 @@ from support.cluster import wait_until
 from support.release import Release
 
 _HOST = "flotilla.example"
+_IN_POD = """
+import json, os, time
+from http.client import HTTPConnection
+from urllib.parse import urlencode
+from flotilla.records import decode, encode
+
+token = input()
+connection = HTTPConnection("flotilla", timeout=60)
+
+def ask(method, path, body=None, **query):
+    target = path + "?" + urlencode(query) if query else path
+    kind = "application/vnd.flotilla.batch" if isinstance(body, bytes) else "application/json"
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body)
+    connection.request(method, target, data, {"Authorization": "Bearer " + token, "Content-Type": kind})
+    response = connection.getresponse()
+    content = response.read()
+    assert response.status == 200, content
+    return content
+
+def said(*words, **query):
+    return json.loads(ask(*words, **query))
+
+said("POST", "/topics", {"name": "service", "number_of_partitions": 1})
+producer = said("POST", "/producer/register", {"topic": "service"})["producer_id"]
+consumer = said("POST", "/consumer/register", {"topic": "service"})["consumer_id"]
+for text in ("one", "two"):
+    said("POST", "/producer/produce", {"topic": "service", "producer_id": producer, "message": text})
+print(said("GET", "/consumer/consume", topic="service", consumer_id=consumer)["message"])
+print(said("GET", "/consumer/consume", {"topic": "service", "consumer_id": consumer})["message"])
+place = {"topic": "service", "partition": 0}
+ask("POST", "/v1/append", bytes(encode([os.urandom(1 << 20)])), **place)
+print(len(decode(ask("GET", "/v1/fetch", offset=2, **place)).values[0]))
+began = time.monotonic()
+assert ask("GET", "/v1/fetch", offset=3, wait_ms=5000, **place) == b""
+print("waited" if time.monotonic() - began > 4.9 else "in haste")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +110,19 @@ def test_who_has_no_token_is_refused(release: Release) -> None:
 
 
 def test_the_service_serves_the_same_api(release: Release, token: str) -> None:
-    with release.forward("service/flotilla", 80) as url:
-        assert httpx.get(f"{url}/topics", headers=bearer(token), timeout=30).json()["status"] == "success"
+    """From a pod, by the Service's name: a GET with a query and with a body, 1 MiB in one batch, a long poll."""
+    said = release.cluster.kubectl(
+        f"--namespace={release.namespace}",
+        "exec",
+        "-i",
+        release.pods("writer")[0],
+        "--",
+        "python3",
+        "-c",
+        _IN_POD,
+        text=f"{token}\n",
+    )
+    assert said.split() == ["one", "two", "1048576", "waited"]
 
 
 def test_tls_ends_at_the_ingress(release: Release, token: str) -> None:

@@ -66,6 +66,8 @@ class Node:
             f"ip route add {SERVICES} dev eth0",  # a way for packets until kube-proxy gives them another one
         ):
             _command(words.split())
+        if not Path("/proc/sys/net/bridge").exists():
+            _command(["modprobe", "--all", "br_netfilter", "overlay"])
         for name in ("ipv4/ip_forward", "bridge/bridge-nf-call-iptables", "ipv4/conf/all/route_localnet"):
             Path("/proc/sys/net", name).write_text("1")
         Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")  # for the ingress controller
