@@ -110,6 +110,7 @@ class Node:
                 f"--kubeconfig={pki}/controllers.conf",
                 f"--service-account-private-key-file={pki}/accounts.key",
                 f"--root-ca-file={pki}/ca.crt",
+                "--flex-volume-plugin-dir=/var/lib/kubelet/volume-plugins",
                 "--leader-elect=false",
             ],
         )
