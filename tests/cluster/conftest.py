@@ -2,7 +2,8 @@
 
 Without more, the tests make a cluster of their own (see `harness`). With KUBECONFIG and FLOTILLA_IMAGES (a prefix such
 as `registry.example.com/`, empty for images that were loaded into kind), they use that one; FLOTILLA_HTTP and
-FLOTILLA_HTTPS (host:port) are its ingress controller.
+FLOTILLA_HTTPS (host:port) are its ingress controller. On a cluster that is not theirs, tests work in namespaces that
+they make and remove, and refuse to begin where these are there already.
 """
 
 import os
@@ -17,14 +18,22 @@ from cluster.harness import cluster as own
 from cluster.harness.cluster import Cluster
 from cluster.harness.machine import what_is_missing
 from support.release import Release
-from support.walk import walk
+from support.walk import follow, readme
+
+_NAMESPACES = ("flotilla", "secure")
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Kubernetes itself."""
     if "KUBECONFIG" in os.environ and "FLOTILLA_IMAGES" in os.environ:
-        yield _given()
+        given = _given()
+        there = [name for name in _NAMESPACES if given.kubectl("get", "namespace", name, "--ignore-not-found")]
+        if there:
+            pytest.exit(
+                f"{', '.join(there)}: the tests remove namespaces of these names in the end, and did not make them"
+            )
+        yield given
         return
     missing = what_is_missing()
     if missing is not None:
@@ -44,19 +53,20 @@ def _given() -> Cluster:
         image_prefix=os.environ["FLOTILLA_IMAGES"],
         http=os.environ.get("FLOTILLA_HTTP"),
         https=os.environ.get("FLOTILLA_HTTPS"),
+        is_ours=False,
     )
 
 
 @pytest.fixture(scope="session")
 def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str] | None:
     """How following the README on an empty cluster ended; None where its images have other names."""
-    return None if cluster.image_prefix else walk(cluster, tmp_path_factory.mktemp("walk"))
+    return None if cluster.image_prefix else follow(cluster, tmp_path_factory.mktemp("walk"), readme())
 
 
 @pytest.fixture(scope="session")
 def release(
     cluster: Cluster, walked: subprocess.CompletedProcess[str] | None, tmp_path_factory: pytest.TempPathFactory
-) -> Release:
+) -> Iterator[Release]:
     """Flotilla, installed from nothing, with the chart's own values."""
     values = {"image": {"registry": cluster.image_prefix.rstrip("/")}}
     made = Release(cluster, tmp_path_factory.mktemp("release"), values)
@@ -64,7 +74,9 @@ def release(
         made.install()
     elif walked.returncode != 0:
         pytest.fail(f"the README did not install it:\n{walked.stdout}{walked.stderr}\n{made.describe()}")
-    return made
+    yield made
+    if not cluster.is_ours:
+        made.remove()
 
 
 @pytest.fixture(scope="session")

@@ -126,6 +126,7 @@ def test_a_hung_broker_is_started_again(release: Release, token: str) -> None:
 
 def test_an_upgrade_under_load_costs_nothing(release: Release, token: str) -> None:
     """Changed values replace brokers one at a time, and managers, while records go in and out."""
+    release.wait_available("flotilla-broker")
 
     def disturb(senders: list[Sender]) -> None:
         before = {pod["metadata"]["uid"] for pod in release.get("pods")["items"]}

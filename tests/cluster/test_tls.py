@@ -40,8 +40,7 @@ def secure(cluster: Cluster, tmp_path: Path) -> Iterator[Release]:
     made.kubectl("create", "secret", "generic", "certificates", *files)
     made.install()
     yield made
-    made.uninstall()
-    cluster.kubectl("delete", "namespace", _NAMESPACE, seconds=180)
+    made.remove()
 
 
 def test_all_servers_speak_tls_with_each_other_and_with_clients(secure: Release) -> None:

@@ -90,6 +90,11 @@ class Release:
         self.cluster.helm("uninstall", self.name, f"--namespace={self.namespace}", "--wait", "--timeout=5m")
         wait_until("all pods to be gone", lambda: not self.pods(), 120)
 
+    def remove(self) -> None:
+        """Take it away with everything that it keeps, and its namespace."""
+        self.uninstall()
+        self.cluster.kubectl("delete", "namespace", self.namespace, seconds=180)
+
     def describe(self) -> str:
         """Tell how it is, for whoever has to find out why it is not well."""
         found = self.kubectl("get", "pods,pvc,events", "--output=wide")
@@ -118,6 +123,19 @@ class Release:
         for kind in ("statefulset", "deployment"):
             for found in self.get(kind)["items"]:
                 self.kubectl("rollout", "status", f"{kind}/{found['metadata']['name']}", _READY, seconds=320)
+
+    def wait_available(self, name: str) -> None:
+        """Wait until all pods of a StatefulSet have been ready for as long as it asks for.
+
+        Being ready once is less: kubelet may show a container that it started again as ready, as not ready, and as
+        ready within two seconds, when the readiness probe answers before the startup probe was begun anew.
+        """
+
+        def missing() -> int:
+            found = self.get("statefulset", name)
+            return int(found["spec"]["replicas"]) - int(found["status"].get("availableReplicas", 0))
+
+        wait_until(f"all pods of {name} to be available", lambda: missing() == 0, 120)
 
     def restarts(self, pod: str) -> int:
         """Count how often the container of a pod was started again."""

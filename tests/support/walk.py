@@ -1,4 +1,4 @@
-"""What the README says about Kubernetes, word for word, on a cluster."""
+"""What the documents say about Kubernetes, word for word, on a cluster."""
 
 import os
 import re
@@ -14,22 +14,28 @@ _URL = "http://127.0.0.1:8080"
 _WALK_S = 900
 
 
-def commands() -> str:
-    """Read the shell blocks of the section, but for the one that makes a cluster: there is one."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text.partition("\n## On Kubernetes\n")[2].partition("\n## ")[0]
-    blocks: list[str] = re.findall(r"^```sh\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE)
-    return "".join(block for block in blocks if _MAKES_A_CLUSTER not in block)
+def blocks(document: str, heading: str) -> list[str]:
+    """Read the shell blocks of a section, but for one that makes a cluster: there is one."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    found: list[str] = re.findall(r"^```sh\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE)
+    return [block for block in found if _MAKES_A_CLUSTER not in block]
 
 
-def walk(cluster: Cluster, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Follow the README; only the address of the ingress controller is another one."""
-    (folder / "helm").symlink_to(cluster.helm_program)
-    (folder / "kubectl").symlink_to(cluster.kubectl_program)
+def readme() -> str:
+    """Read all that the README has one do on a cluster."""
+    return "".join(blocks("README.md", "On Kubernetes"))
+
+
+def follow(cluster: Cluster, folder: Path, commands: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Do what a document says; only the address of the ingress controller is another one."""
+    for name, program in (("helm", cluster.helm_program), ("kubectl", cluster.kubectl_program)):
+        if not (folder / name).exists():
+            (folder / name).symlink_to(program)
     path = os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
     return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", commands().replace(_URL, f"http://{cluster.http}")],
-        cwd=ROOT,
+        ["bash", "-euo", "pipefail", "-c", commands.replace(_URL, f"http://{cluster.http}")],
+        cwd=cwd,
         capture_output=True,
         text=True,
         check=False,

@@ -45,10 +45,13 @@ class Cluster:
     image_prefix: str
     http: str | None  # where the ingress controller is, if there is one that we know of
     https: str | None
+    is_ours: bool = True
 
     @property
     def environment(self) -> dict[str, str]:
-        """What kubectl and Helm are told: which cluster, and to keep what they remember of it beside it."""
+        """What kubectl and Helm are told: which cluster, and to keep what they remember of ours beside it."""
+        if not self.is_ours:
+            return {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
         kept = str(self.kubeconfig.parent / "client")
         names = ("KUBECACHEDIR", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")
         return {**os.environ, "KUBECONFIG": str(self.kubeconfig), **dict.fromkeys(names, kept)}

@@ -1,0 +1,54 @@
+"""Metadata is saved and restored as docs/kubernetes.md says, word for word."""
+
+from pathlib import Path
+
+from flotilla import Client
+from flotilla.client.errors import NotAllowed
+from support.cluster import wait_until
+from support.release import Release
+from support.walk import blocks, follow
+
+_LOSS = "DELETE FROM tokens; DELETE FROM commits"
+
+
+def test_what_the_database_has_lost_comes_back_from_the_backup(release: Release, token: str, tmp_path: Path) -> None:
+    """Tokens and how far groups have come are in the database alone; records, on brokers, are not touched."""
+    save, restore = blocks("docs/kubernetes.md", "Backup")
+    with Client(release.url, token=token) as client, client.producer() as producer:
+        client.topics.create("saved", partitions=1)
+        for number in range(20):
+            producer.send("saved", f"{number}".encode(), partition=0).result(30)
+        assert read(client, 10) == [f"{number}".encode() for number in range(10)]
+
+    done = follow(release.cluster, tmp_path, save, tmp_path)
+    assert done.returncode == 0, done.stderr
+    lost = release.exec("flotilla-postgresql-0", "psql", "-U", "postgres", "-d", "flotilla", "-c", _LOSS)
+    assert "DELETE" in lost
+
+    done = follow(release.cluster, tmp_path, restore, tmp_path)
+    assert done.returncode == 0, done.stderr
+    release.wait_ready()
+    with Client(release.url, token=token) as client:
+        wait_until("the ingress to know the way again", lambda: is_known(client), 60)
+        assert read(client, 10) == [f"{number}".encode() for number in range(10, 20)]
+
+
+def read(client: Client, count: int) -> list[bytes]:
+    """Read on, as a group that begins at the beginning, and remember how far it came."""
+    with client.consumer("saved", group="readers", start="earliest") as consumer:
+        found: list[bytes] = []
+        while len(found) < count:
+            record = consumer.poll(30)
+            assert record is not None, f"nothing more after {len(found)} records"
+            found.append(record.value)
+        consumer.commit()
+    return found
+
+
+def is_known(client: Client) -> bool:
+    """Tell whether the token is; managers that start read it from the database."""
+    try:
+        client.topics.list()
+    except NotAllowed:
+        return False
+    return True
