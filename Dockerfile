@@ -17,8 +17,11 @@ RUN pip install --quiet --require-hashes --requirement requirements-server.lock
 COPY client client
 COPY broker broker
 COPY manager manager
+# What only builds does not stay; `pip check` tells if anything else wants it.
 RUN pip install --quiet --no-deps --no-build-isolation ./client ./broker ./manager \
-    && pip uninstall --quiet --yes hatchling pip \
+    && pip uninstall --quiet --yes hatchling packaging pathspec pluggy trove-classifiers \
+    && pip check \
+    && pip uninstall --quiet --yes pip \
     && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/flotilla
 
 FROM ${BASE}

@@ -43,14 +43,19 @@ def locked(name: str) -> Iterator[None]:
         yield
 
 
-def made(name: str, key: str, make: Callable[[Path], None]) -> Path:
-    """Have a folder `name`-`key`: find it, or make it as a whole or not at all. Older ones of that name go."""
+def made(name: str, key: str, make: Callable[[Path], None], kept_s: float = 24 * 3600) -> Path:
+    """Have a folder `name`-`key`: find it, or make it as a whole or not at all.
+
+    Others of that name go when nobody has asked for them for `kept_s`: until then, another clone may be using them.
+    """
     place = folder() / f"{name}-{key}"
     with locked(name):
         if place.exists():
+            os.utime(place)
             return place
         for old in folder().glob(f"{name}-*"):
-            shutil.rmtree(old)
+            if old.stat().st_mtime < time.time() - kept_s:
+                shutil.rmtree(old)
         began = time.monotonic()
         say(f"makes {name} (once; it is kept in the cache folder)")
         half = folder() / f".{name}"
@@ -58,6 +63,7 @@ def made(name: str, key: str, make: Callable[[Path], None]) -> Path:
             shutil.rmtree(half)  # of a run that was killed: what was mounted there is gone with its namespaces
         half.mkdir()
         make(half)
+        os.utime(half)
         half.rename(place)
         say(f"made {name} in {time.monotonic() - began:.0f} s")
     return place

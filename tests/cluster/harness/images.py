@@ -28,6 +28,8 @@ _CONTAINERS = Path(__file__).parent / "containers"
 _SUITE = "bookworm"
 _PACKAGES = ("python3", "python3-venv", "ca-certificates")
 _TRUST = Path("etc/ssl/certs/ca-certificates.crt")
+_KEPT_S = 3600  # archives are large, and read once, when a node starts
+_LAYERS_MAX = 150  # a change of the project leaves a few behind, which nothing uses any more
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,9 @@ class Image:
 
 def all_images() -> list[Image]:
     """Have every image that a cluster starts with."""
+    with cache.locked("images"):
+        if len(_buildah("images", "--all", "--quiet").split()) > _LAYERS_MAX:
+            _buildah("rmi", "--all", "--force")
     return [pause(), servers(), postgresql(), controller()]
 
 
@@ -123,7 +128,7 @@ def _build(name: str, tag: str, context: Path, arguments: list[str]) -> Image:
             _buildah("push", "--quiet", tag, f"docker-archive:{folder / 'image.tar'}:{tag}")
 
         key = hashlib.sha256(f"{tag} {image_id}".encode()).hexdigest()[:12]
-        archive = made(f"image-{name}", key, write) / "image.tar"
+        archive = made(f"image-{name}", key, write, _KEPT_S) / "image.tar"
     say(f"image {tag}: {archive.stat().st_size >> 20} MiB, {time.monotonic() - began:.0f} s")
     return Image(tag, archive)
 
@@ -136,9 +141,12 @@ def _image_id(tag: str) -> str | None:
 def _buildah(*words: str) -> str:
     """Run buildah on storage of our own."""
     storage = cache.folder() / "images"
+    settings = storage / "containers.conf"
+    storage.mkdir(mode=0o700, exist_ok=True)
+    settings.write_text(f'[network]\nnetwork_config_dir = "{storage / "networks"}"\n')  # or it is /etc/cni
     return run(
         ["buildah", "--root", storage / "root", "--runroot", storage / "run", "--storage-driver", "overlay", *words],
-        environment={"BUILDAH_FORMAT": "docker"},
+        environment={"BUILDAH_FORMAT": "docker", "CONTAINERS_CONF": str(settings)},
         alone=True,
     )
 
