@@ -1,9 +1,10 @@
 {{/* What pods have in common. */}}
 
 {{/* No rights, no token, nothing that could gain any; and no variables about Services: one for a Service called `flotilla`
-     is FLOTILLA_PORT=tcp://…, which servers would take for their setting `port`. Called with (dict "root" $ "uid" 10001). */}}
+     is FLOTILLA_PORT=tcp://…, which servers would take for their setting `port`. Called with (dict "root" $ "uid" 10001);
+     `account` may be there, too. Pods that speak with Kubernetes mount what they need for it: see kubernetesVolume. */}}
 {{- define "flotilla.podSafety" -}}
-serviceAccountName: {{ include "flotilla.serviceAccountName" .root }}
+serviceAccountName: {{ .account | default (include "flotilla.serviceAccountName" .root) }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .root.Values.imagePullSecrets }}
@@ -162,4 +163,18 @@ httpGet:
   path: {{ .path }}
   port: {{ .port }}
   scheme: {{ include "flotilla.scheme" .root | upper }}
+{{- end -}}
+
+{{/* What a pod needs to speak with Kubernetes, as Kubernetes itself would mount it. */}}
+{{- define "flotilla.kubernetesVolume" -}}
+- name: kubernetes
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3607}
+      - configMap:
+          name: kube-root-ca.crt
+          items: [{key: ca.crt, path: ca.crt}]
+      - downwardAPI:
+          items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]
 {{- end -}}

@@ -18,6 +18,7 @@ from flotilla_operator.steps import Create, Evict, Label, Manifest, Remove, Tell
 Data = dict[str, Any]
 
 TOPIC, BROKER, POD, STATEFULSET, NODE = "Topic", "Broker", "Pod", "StatefulSet", "Node"
+DEFINITION = "CustomResourceDefinition"
 _NAMESPACED = {
     TOPIC: (GROUP, VERSION, "topics"),
     BROKER: (GROUP, VERSION, "brokers"),
@@ -35,6 +36,7 @@ _KINDS: dict[str, Any] = {
     },
     NODE: create_global_resource("", "v1", NODE, "nodes"),
     "Namespace": create_global_resource("", "v1", "Namespace", "namespaces"),
+    DEFINITION: create_global_resource("apiextensions.k8s.io", "v1", DEFINITION, "customresourcedefinitions"),
 }
 _NOT_FOUND, _CONFLICT, _TOO_MANY = 404, 409, 429
 _FORBIDDEN = {401, 403}
@@ -96,6 +98,14 @@ class Kube:
     async def label(self, step: Label) -> None:
         """Give a pod labels."""
         await self._merge(_KINDS[POD], step.pod, {"metadata": {"labels": dict(step.labels)}})
+
+    async def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> bool:
+        """Give a resource annotations, if it is there; tell whether it is."""
+        try:
+            await self._merge(_KINDS[kind], name, {"metadata": {"annotations": dict(annotations)}})
+        except NotFound:
+            return False
+        return True
 
     async def evict(self, step: Evict) -> bool:
         """Have a pod go, if the disruption budget allows it; tell whether it did."""

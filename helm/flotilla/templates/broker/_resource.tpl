@@ -1,0 +1,72 @@
+{{/* The brokers, as the resource that the operator makes them of. */}}
+{{- define "flotilla.broker.resource" -}}
+{{- $values := .Values.brokers -}}
+apiVersion: flotilla.dev/v1
+kind: Broker
+metadata:
+  name: {{ include "flotilla.fullname" . }}-broker
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- include "flotilla.labels" (dict "root" $ "component" "broker") | nindent 4 }}
+  annotations: # Helm's own: by these it takes over what a hook has made, see hooks/upgrade.yaml
+    meta.helm.sh/release-name: {{ .Release.Name }}
+    meta.helm.sh/release-namespace: {{ .Release.Namespace }}
+spec:
+  cluster: {{ include "flotilla.fullname" . }}
+  replicas: {{ int $values.replicas }}
+  image: {{ include "flotilla.image" . | quote }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  update: {{ $values.update }}
+  storage:
+    size: {{ $values.storage.size }}
+    {{- with $values.storage.storageClass }}
+    storageClass: {{ . | quote }}
+    {{- end }}
+  claimRetention:
+    {{- toYaml $values.claimRetention | nindent 4 }}
+  {{- with $values.rack.topologyKey }}
+  rack:
+    topologyKey: {{ . | quote }}
+  {{- end }}
+  {{- if $values.config }}
+  config:
+    {{- range $name, $value := $values.config }}
+    {{- if not (kindIs "invalid" $value) }}
+    {{ $name }}: {{ include "flotilla.settingText" $value | quote }}
+    {{- end }}
+    {{- end }}
+  {{- end }}
+  resources:
+    {{- toYaml $values.resources | nindent 4 }}
+  template:
+    terminationGracePeriodSeconds: {{ int $values.terminationGracePeriodSeconds }}
+    spread:
+      {{- toYaml $values.spread | nindent 6 }}
+    {{- with .Values.imagePullSecrets }}
+    imagePullSecrets:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- with $values.podLabels }}
+    labels:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- with $values.podAnnotations }}
+    annotations:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- range $name := list "extraEnv" "nodeSelector" "tolerations" "affinity" }}
+    {{- with get $values $name }}
+    {{ $name }}:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- end }}
+    {{- with $values.priorityClassName }}
+    priorityClassName: {{ . | quote }}
+    {{- end }}
+{{- end -}}
+
+{{/* Whether Helm can make it: "true", or nothing. It cannot in an upgrade of a version that had no operator, because it
+     looks for the resource's definition before hooks run. */}}
+{{- define "flotilla.broker.isDefined" -}}
+{{- if or .Release.IsInstall (.Capabilities.APIVersions.Has "flotilla.dev/v1/Broker") }}true{{ end -}}
+{{- end -}}
