@@ -13,6 +13,9 @@ import yaml
 
 from cluster.harness import programs
 from cluster.harness.images import CHART
+from flotilla_operator.brokers.children import make_children
+from flotilla_operator.brokers.spec import read_set
+from flotilla_operator.settings import load_settings
 
 _RENDER_S = 60
 _KUBERNETES = "1.35.4"  # without a cluster, Helm does not know which version it renders for
@@ -66,7 +69,10 @@ class Rendered:
         (container,) = self.pod(name)["containers"]
         names = [one["name"] for one in container["env"]]
         assert len(names) == len(set(names)), f"{name} has a variable twice"
-        return {one["name"]: one.get("value", one.get("valueFrom")) for one in container["env"]}
+        maps = [one["configMapRef"]["name"] for one in container.get("envFrom", ())]
+        settings = {key: value for one in maps for key, value in self.get("ConfigMap", one)["data"].items()}
+        assert not settings.keys() & set(names), f"{name} has a variable from two places"
+        return {**settings, **{one["name"]: one.get("value", one.get("valueFrom")) for one in container["env"]}}
 
 
 class Chart:
@@ -77,11 +83,19 @@ class Chart:
         self.folder = folder
 
     def render(
-        self, values: Manifest | None = None, *, release: str = "flotilla", namespace: str = "q", api: str | None = None
+        self,
+        values: Manifest | None = None,
+        *,
+        release: str = "flotilla",
+        namespace: str = "q",
+        api: str | None = None,
+        upgrades: bool = False,
     ) -> Rendered:
         """Render it, as for the cluster that answers at `api`, or for none; raises Refused."""
         command = [self._helm, "template", release, str(self.folder), "--namespace", namespace, "--values", "-"]
         command += ["--kube-version", _KUBERNETES]
+        if upgrades:
+            command += ["--is-upgrade"]
         if api is not None:
             command += ["--dry-run=server", "--kube-apiserver", api]
         given = yaml.safe_dump(values or {})
@@ -96,7 +110,25 @@ class Chart:
         )
         if done.returncode:
             raise Refused(done.stderr)
-        return Rendered([one for one in yaml.safe_load_all(done.stdout) if one])
+        return Rendered(with_brokers([one for one in yaml.safe_load_all(done.stdout) if one], namespace))
+
+
+def with_brokers(manifests: list[Manifest], namespace: str) -> list[Manifest]:
+    """Add what the operator makes of the Broker in a chart, with the settings that the chart gives it."""
+    (operator,) = [
+        one for one in manifests if one["kind"] == "Deployment" and one["metadata"]["name"].endswith("-operator")
+    ]
+    (container,) = operator["spec"]["template"]["spec"]["containers"]
+    given = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+    del given["FLOTILLA_SECRET_FILE"]  # which is in the pod
+    given.pop("FLOTILLA_TLS_CA", None)
+    cluster = load_settings([], {**given, "FLOTILLA_NAMESPACE": namespace}).brokers
+    children = []
+    for one in manifests:
+        if one["kind"] == "Broker":
+            wanted = read_set({**one, "metadata": {**one["metadata"], "uid": "uid"}}, cluster)
+            children += make_children(wanted, wanted.replicas, [wanted.owner])
+    return [*manifests, *children]
 
 
 @pytest.fixture(scope="session")

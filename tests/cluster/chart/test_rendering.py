@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
-from cluster.harness.images import CHART
+from cluster.harness.images import CHART, ROOT
 from flotilla_broker.settings import Settings as BrokerSettings
 from flotilla_manager.settings import Settings as ManagerSettings
 
@@ -15,7 +16,8 @@ from .conftest import Chart, Manifest, Refused, Rendered
 
 SERVERS = ("flotilla-broker", "flotilla-writer", "flotilla-reader")
 MANAGERS = ("flotilla-writer", "flotilla-reader")
-PODS = {*SERVERS, "flotilla-postgresql", "flotilla-test"}
+HOOKS = {"flotilla-test", "flotilla-upgrade", "flotilla-delete"}
+PODS = {*SERVERS, *HOOKS, "flotilla-operator", "flotilla-postgresql"}
 # Everything that is optional, at once: what holds for every pod has to hold for all of them.
 EVERYTHING: Manifest = {
     "readers": {"autoscaling": {"enabled": True}},
@@ -34,10 +36,21 @@ def rendered(request: pytest.FixtureRequest, chart: Chart, defaults: Rendered) -
 
 
 def test_the_defaults_are_a_whole_system(defaults: Rendered) -> None:
-    assert defaults.names == {
+    hooks = {one["metadata"]["name"] for one in defaults.manifests if is_hook(one)}
+    assert hooks == {*HOOKS, "q-flotilla-upgrade"}
+    assert {(one["kind"], one["metadata"]["name"]) for one in defaults.manifests if not is_hook(one)} == {
+        ("Broker", "flotilla-broker"),
         ("StatefulSet", "flotilla-broker"),
         ("Service", "flotilla-broker"),
         ("PodDisruptionBudget", "flotilla-broker"),
+        ("ConfigMap", "flotilla-broker"),
+        ("ServiceAccount", "flotilla-broker"),
+        ("Deployment", "flotilla-operator"),
+        ("ServiceAccount", "flotilla-operator"),
+        ("Role", "flotilla-operator"),
+        ("RoleBinding", "flotilla-operator"),
+        ("ClusterRole", "q-flotilla-operator"),
+        ("ClusterRoleBinding", "q-flotilla-operator"),
         ("Deployment", "flotilla-writer"),
         ("Service", "flotilla-writer"),
         ("Service", "flotilla-reader"),
@@ -51,8 +64,12 @@ def test_the_defaults_are_a_whole_system(defaults: Rendered) -> None:
         ("Secret", "flotilla-database"),
         ("ServiceAccount", "flotilla"),
         ("Ingress", "flotilla"),
-        ("Pod", "flotilla-test"),
     }
+
+
+def is_hook(manifest: Manifest) -> bool:
+    """Tell whether a resource is there only while Helm does something."""
+    return "helm.sh/hook" in manifest["metadata"].get("annotations", {})
 
 
 @pytest.mark.parametrize(
@@ -69,7 +86,7 @@ def test_names_begin_with_the_release(chart: Chart, release: str, values: Manife
     rendered = chart.render(values, release=release)
     assert rendered.get("StatefulSet", f"{name}-broker")["spec"]["serviceName"] == f"{name}-broker"
     assert rendered.env(f"{name}-reader")["FLOTILLA_WRITER"] == f"http://{name}-writer.q.svc:8080"
-    assert all(one["metadata"]["name"].startswith(name) for one in rendered.manifests)
+    assert all(one["metadata"]["name"].removeprefix("q-").startswith(name) for one in rendered.manifests)
 
 
 def test_two_releases_in_a_namespace_have_nothing_in_common(chart: Chart) -> None:
@@ -80,13 +97,14 @@ def test_two_releases_in_a_namespace_have_nothing_in_common(chart: Chart) -> Non
 
 def test_the_longest_names_fit_into_labels(chart: Chart) -> None:
     rendered = chart.render({"nameOverride": "x" * 40}, release="r" * 53)
-    longest = max((one["metadata"]["name"] for one in rendered.manifests), key=len)
+    longest = max((one["metadata"]["name"] for one in rendered.manifests if "Cluster" not in one["kind"]), key=len)
     assert len(longest) <= 63 - len("-0123456789")  # a StatefulSet's pods have a label with its name and revision
 
 
 def test_selectors_hold_what_never_changes(rendered: Rendered) -> None:
-    expected = {f"app.kubernetes.io/{what}" for what in ("name", "instance", "component")}
+    common = {f"app.kubernetes.io/{what}" for what in ("name", "instance", "component")}
     for one in rendered.manifests:
+        expected = common | ({"flotilla.dev/broker"} if one["metadata"]["name"] == "flotilla-broker" else set())
         if one["kind"] in {"Deployment", "StatefulSet"}:
             assert set(one["spec"]["selector"]["matchLabels"]) == expected
             assert expected <= set(one["spec"]["template"]["metadata"]["labels"])
@@ -95,9 +113,14 @@ def test_selectors_hold_what_never_changes(rendered: Rendered) -> None:
 
 
 def test_everything_has_the_labels_that_tools_look_for(rendered: Rendered) -> None:
-    expected = {f"app.kubernetes.io/{what}" for what in ("name", "instance", "version", "managed-by", "part-of")}
+    expected = {f"app.kubernetes.io/{what}" for what in ("name", "instance", "managed-by", "part-of")}
     for one in rendered.manifests:
-        assert expected <= set(one["metadata"]["labels"]), one["metadata"]["name"]
+        by_helm = (
+            {"app.kubernetes.io/version"}
+            if one["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "Helm"
+            else set()
+        )
+        assert expected | by_helm <= set(one["metadata"]["labels"]), one["metadata"]["name"]
 
 
 def test_a_new_chart_with_the_same_image_replaces_no_pod(defaults: Rendered) -> None:
@@ -125,8 +148,18 @@ def test_every_pod_runs_without_rights(rendered: Rendered) -> None:
             assert context["allowPrivilegeEscalation"] is False
             assert context["privileged"] is False
             assert context["capabilities"] == {"drop": ["ALL"]}
-    (account,) = rendered.of_kind("ServiceAccount").values()
-    assert account["automountServiceAccountToken"] is False
+    for account in rendered.of_kind("ServiceAccount").values():
+        assert account["automountServiceAccountToken"] is False
+
+
+def test_only_those_who_speak_with_kubernetes_can(rendered: Rendered) -> None:
+    """A token is in the operator's pod and in hooks' alone, and each has an account of its own."""
+    speaks = {name for name, pod in rendered.pods() if any("projected" in volume for volume in pod["volumes"])}
+    assert speaks == {"flotilla-operator", "flotilla-upgrade", "flotilla-delete"}
+    for name, pod in rendered.pods():
+        bound = [one for one in rendered.manifests if one["kind"].endswith("RoleBinding")]
+        has_rights = pod["serviceAccountName"] in {one["subjects"][0]["name"] for one in bound}
+        assert has_rights == (name in speaks), name
 
 
 def test_no_pod_is_told_of_services_by_variables(rendered: Rendered) -> None:
@@ -140,8 +173,10 @@ def test_every_container_has_resources_and_those_that_serve_have_probes(rendered
         for container in pod["containers"]:
             assert container["resources"]["requests"].keys() == {"cpu", "memory"}, name
             assert container["resources"]["limits"].keys() == {"memory"}, name
-            if name != "flotilla-test":
-                assert container.keys() >= {"startupProbe", "livenessProbe", "readinessProbe"}, name
+            if name not in HOOKS:
+                assert container.keys() >= {"livenessProbe", "readinessProbe"}, name
+            if name in {*SERVERS, "flotilla-postgresql"}:
+                assert "startupProbe" in container, name
 
 
 def test_liveness_asks_whether_the_loop_turns_and_readiness_for_more(rendered: Rendered) -> None:
@@ -189,6 +224,7 @@ def test_a_digest_wins_over_a_tag(chart: Chart) -> None:
     ("part", "name"),
     [
         ("brokers", "flotilla-broker"),
+        ("operator", "flotilla-operator"),
         ("writer", "flotilla-writer"),
         ("readers", "flotilla-reader"),
         ("postgresql", "flotilla-postgresql"),
@@ -218,7 +254,8 @@ def test_brokers_and_readers_are_spread_over_hosts_and_zones(chart: Chart, defau
         constraints = defaults.pod(name)["topologySpreadConstraints"]
         assert [one["topologyKey"] for one in constraints] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
         assert {one["whenUnsatisfiable"] for one in constraints} == {"ScheduleAnyway"}
-        assert all(one["labelSelector"]["matchLabels"] == _selector(defaults, name) for one in constraints)
+        for one in constraints:
+            assert one["labelSelector"]["matchLabels"].items() <= _selector(defaults, name).items()
     strict = chart.render({"brokers": {"spread": {"hosts": "DoNotSchedule", "zones": "Off"}}})
     (constraint,) = strict.pod("flotilla-broker")["topologySpreadConstraints"]
     assert (constraint["topologyKey"], constraint["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "DoNotSchedule")
@@ -231,7 +268,6 @@ def test_brokers_say_where_they_are_and_know_managers(defaults: Rendered) -> Non
     env = defaults.env("flotilla-broker")
     assert env["FLOTILLA_ADVERTISE_HOST"] == "$(POD_NAME).flotilla-broker.$(POD_NAMESPACE).svc"
     assert env["FLOTILLA_MANAGERS"] == "http://flotilla-writer.q.svc:8080,http://flotilla-reader.q.svc:8080"
-    assert env["FLOTILLA_RACK"] == {"fieldRef": {"fieldPath": "metadata.labels['topology.kubernetes.io/zone']"}}
     (mount,) = [one for one in _mounts(defaults, "flotilla-broker") if one["name"] == "data"]
     assert env["FLOTILLA_DATA"] == mount["mountPath"] + "/data"
 
@@ -285,8 +321,8 @@ def test_every_setting_is_set_by_the_chart_or_by_values(
     everything = chart.render(EVERYTHING)
     prefix = "FLOTILLA_"
     by_chart = {one.removeprefix(prefix).lower() for pod in pods for one in everything.env(pod) if prefix in one}
-    # Advertised by default as they should be, by other means, or of no use in a pod.
-    left_out = {"advertise_port", "advertise_peer_host", "advertise_peer_port", "secret"}
+    # Advertised by default as they should be, by other means, or of no use in a pod. Racks are told by the operator.
+    left_out = {"advertise_port", "advertise_peer_host", "advertise_peer_port", "secret", "rack"}
     left_out |= {"database", "own_port", "reuse_port"}
     assert open_to_users <= names
     assert not open_to_users & by_chart
@@ -345,23 +381,14 @@ def test_storage_comes_from_values(chart: Chart, defaults: Rendered) -> None:
 
 
 def test_brokers_start_in_any_order_and_are_replaced_one_at_a_time(chart: Chart, defaults: Rendered) -> None:
+    """Kubernetes replaces none by itself: the operator does, when partitions can do without it."""
     spec = defaults.get("StatefulSet", "flotilla-broker")["spec"]
     assert spec["podManagementPolicy"] == "Parallel"
-    assert spec["updateStrategy"] == {"type": "RollingUpdate"}
-    assert spec["minReadySeconds"] >= 10
+    assert spec["updateStrategy"] == {"type": "OnDelete"}
     assert defaults.pod("flotilla-broker")["terminationGracePeriodSeconds"] == 60
-    by_hand = chart.render({"brokers": {"updateStrategy": "OnDelete"}})
-    assert by_hand.get("StatefulSet", "flotilla-broker")["spec"]["updateStrategy"] == {"type": "OnDelete"}
-
-
-def test_the_checksum_by_which_an_upgrade_sees_that_it_replaces_brokers_follows_their_pods(chart: Chart) -> None:
-    def checksum(values: Manifest) -> str:
-        annotations = chart.render(values).get("StatefulSet", "flotilla-broker")["metadata"]["annotations"]
-        return str(annotations["checksum/template"])
-
-    same: list[Manifest] = [{}, {}, {"readers": {"replicas": 5}}, {"brokers": {"updateStrategy": "OnDelete"}}]
-    assert len({checksum(values) for values in same}) == 1
-    assert checksum({"image": {"tag": "2"}}) != checksum({})
+    assert defaults.get("Broker", "flotilla-broker")["spec"]["update"] == "Rolling"
+    by_hand = chart.render({"brokers": {"update": "OnDelete"}})
+    assert by_hand.get("Broker", "flotilla-broker")["spec"]["update"] == "OnDelete"
 
 
 def test_a_cold_start_waits_for_nobody_who_waits_for_it(defaults: Rendered) -> None:
@@ -392,7 +419,7 @@ def test_one_broker_at_a_time_may_be_disturbed_and_one_reader_if_there_are_other
     assert set(budgets) == {"flotilla-broker", "flotilla-reader"}
     for name, budget in budgets.items():
         assert budget["spec"]["maxUnavailable"] == 1
-        assert budget["spec"]["selector"]["matchLabels"] == _selector(many, name)
+        assert budget["spec"]["selector"]["matchLabels"].items() <= _selector(many, name).items()
 
 
 # -- readers ------------------------------------------------------------------------------------------------------
@@ -594,6 +621,47 @@ def test_the_notes_say_what_to_do_next(notes: Chart) -> None:
     assert "Authorization" not in without
 
 
+# -- the operator, and definitions of resources ---------------------------------------------------------------------
+
+
+def test_the_chart_carries_the_definitions_of_the_project() -> None:
+    ours = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "crds").glob("*.yaml")}
+    assert set(ours) == {"brokers.flotilla.dev.yaml", "topics.flotilla.dev.yaml"}
+    assert {path.name: path.read_text(encoding="utf-8") for path in (CHART / "crds").glob("*.yaml")} == ours
+
+
+def test_a_hook_brings_definitions_up_to_date(defaults: Rendered) -> None:
+    """Helm leaves them as they were when Flotilla was first installed."""
+    carried = defaults.get("ConfigMap", "flotilla-upgrade")["data"]
+    for path in (CHART / "crds").glob("*.yaml"):
+        assert yaml.safe_load(carried[path.name]) == yaml.safe_load(path.read_text(encoding="utf-8"))
+    (container,) = defaults.pod("flotilla-upgrade")["containers"]
+    for kind in ("statefulset", "service", "poddisruptionbudget"):
+        assert f"{kind}/flotilla-broker" in container["args"], "what an older chart made is kept"
+
+
+def test_where_brokers_are_not_defined_yet_a_hook_makes_the_resource(chart: Chart, defaults: Rendered) -> None:
+    """Helm looks for definitions before hooks run, and would refuse the upgrade."""
+    upgraded = chart.render(upgrades=True)
+    assert not upgraded.of_kind("Broker")
+    (container,) = upgraded.pod("flotilla-upgrade")["containers"]
+    assert container["args"][-2:] == ["--apply", "/files/broker"]
+    made = yaml.safe_load(upgraded.get("ConfigMap", "flotilla-upgrade")["data"]["broker"])
+    assert made == defaults.get("Broker", "flotilla-broker")
+    assert made["metadata"]["annotations"]["meta.helm.sh/release-name"] == "flotilla", "the next upgrade is Helm's"
+
+
+def test_the_operator_may_do_what_it_does_and_reads_no_secrets(chart: Chart, defaults: Rendered) -> None:
+    rules = defaults.get("Role", "flotilla-operator")["rules"]
+    assert not any("*" in rule[key] for rule in rules for key in ("apiGroups", "resources", "verbs"))
+    assert not any("secrets" in rule["resources"] for rule in rules)
+    assert defaults.get("ClusterRole", "q-flotilla-operator")["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
+    ]
+    for values in ({"operator": {"readNodes": False}}, {"brokers": {"rack": {"topologyKey": ""}}}):
+        assert "q-flotilla-operator" not in chart.render(values).of_kind("ClusterRole")
+
+
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 
@@ -607,7 +675,10 @@ def test_the_notes_say_what_to_do_next(notes: Chart) -> None:
         ({"brokers": {"storage": {"size": "10 GB"}}}, "/brokers/storage/size"),
         ({"brokers": {"config": {"data": "/elsewhere"}}}, "data"),
         ({"brokers": {"config": {"segment_byte": 1}}}, "segment_byte"),
-        ({"brokers": {"updateStrategy": "Recreate"}}, "/brokers/updateStrategy"),
+        ({"brokers": {"update": "Recreate"}}, "/brokers/update"),
+        ({"brokers": {"updateStrategy": "OnDelete"}}, "updateStrategy"),
+        ({"brokers": {"claimRetention": {"whenDeleted": "Keep"}}}, "/brokers/claimRetention/whenDeleted"),
+        ({"operator": {"replicas": 2}}, "replicas"),
         ({"brokers": {"extraEnv": [{"name": "FLOTILLA_DATA", "value": "/"}]}}, "/brokers/extraEnv/0/name"),
         ({"brokers": {"spread": {"hosts": "Never"}}}, "/brokers/spread/hosts"),
         ({"managers": {"config": {"log_level": "loud"}}}, "/managers/config/log_level"),
