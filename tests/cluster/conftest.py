@@ -20,7 +20,7 @@ from cluster.harness.machine import what_is_missing
 from support.release import Release
 from support.walk import follow, readme
 
-_NAMESPACES = ("flotilla", "secure")
+_NAMESPACES = ("doomed", "flotilla", "older", "secure")
 
 
 @pytest.fixture(scope="session")

@@ -115,8 +115,6 @@ def test_a_hung_broker_is_started_again(release: Release, token: str) -> None:
         before = release.restarts(pod)
         release.signal(pod, signal.SIGSTOP)
         wait_until("it to be unready", lambda: not release.is_ready(pod), 60)
-        with pytest.raises(AssertionError, match=f"{pod} is not ready"):  # two away at a time would be too many
-            release.upgrade("--set=brokers.config.log_level=debug")
         wait_progress(senders, 100)
         wait_until("the liveness probe to find it", lambda: release.restarts(pod) > before, 180)
         wait_progress(senders, 50)
@@ -126,12 +124,12 @@ def test_a_hung_broker_is_started_again(release: Release, token: str) -> None:
 
 def test_an_upgrade_under_load_costs_nothing(release: Release, token: str) -> None:
     """Changed values replace brokers one at a time, and managers, while records go in and out."""
-    release.wait_available("flotilla-broker")
 
     def disturb(senders: list[Sender]) -> None:
         before = {pod["metadata"]["uid"] for pod in release.get("pods")["items"]}
         flags = ["--set=brokers.config.log_level=debug", "--set=managers.config.log_level=debug"]
         release.upgrade(*flags, "--set=readers.replicas=3")
+        release.wait_condition("broker/flotilla-broker", "Updated")
         release.wait_ready()
         after = {
             pod["metadata"]["uid"]: pod["metadata"]["name"]
@@ -142,12 +140,6 @@ def test_an_upgrade_under_load_costs_nothing(release: Release, token: str) -> No
         wait_progress(senders, 50)
 
     check(release, token, "upgraded", disturb)
-
-
-def test_fewer_brokers_are_refused(release: Release) -> None:
-    """Those that go may hold replicas."""
-    with pytest.raises(AssertionError, match=r"there are 3 brokers: those that would go may hold replicas"):
-        release.upgrade("--set=brokers.replicas=2")
 
 
 def test_what_was_uninstalled_is_found_again(release: Release, token: str) -> None:

@@ -4,7 +4,9 @@ import contextlib
 import json
 import re
 import select
+import socket
 import subprocess
+import threading
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,10 +19,11 @@ from cluster.harness.cluster import Cluster
 from cluster.harness.images import CHART
 from flotilla.access import system_text
 from support.access import bearer
-from support.cluster import wait_until
+from support.cluster import free_port, wait_until
 
 _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 _FORWARD_S = 30
+_AGAIN_S = 0.2
 _READY = "--timeout=300s"
 # Whoever is the child of PID 1 is the server; PID 1 itself is out of reach of signals from inside its container.
 _SIGNAL = """
@@ -61,8 +64,16 @@ class PodBroker:
 class Release:
     """One installation, in a namespace of its own."""
 
-    def __init__(self, cluster: Cluster, folder: Path, values: Mapping[str, Any], namespace: str = "flotilla") -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        values: Mapping[str, Any],
+        namespace: str = "flotilla",
+        chart: Path = CHART,
+    ) -> None:
         self.cluster = cluster
+        self.chart = chart
         self.namespace = namespace
         self.name = "flotilla"
         self._values = folder / f"{namespace}.json"
@@ -79,7 +90,7 @@ class Release:
         self._helm("upgrade", *flags)
 
     def _helm(self, what: str, *flags: str) -> None:
-        words = [what, self.name, str(CHART), f"--namespace={self.namespace}", f"--values={self._values}"]
+        words = [what, self.name, str(self.chart), f"--namespace={self.namespace}", f"--values={self._values}"]
         try:
             self.cluster.helm(*words, "--wait", "--timeout=8m", *flags)
         except CommandFailed as error:
@@ -97,7 +108,7 @@ class Release:
 
     def describe(self) -> str:
         """Tell how it is, for whoever has to find out why it is not well."""
-        found = self.kubectl("get", "pods,pvc,events", "--output=wide")
+        found = self.kubectl("get", "pods,pvc,topics,brokers,events", "--output=wide")
         for pod in self.pods():
             with contextlib.suppress(CommandFailed):
                 found += f"\n== {pod}\n" + self.kubectl("logs", pod, "--tail=20", "--all-containers")
@@ -120,22 +131,39 @@ class Release:
 
     def wait_ready(self) -> None:
         """Wait until everything is as it should be."""
-        for kind in ("statefulset", "deployment"):
-            for found in self.get(kind)["items"]:
-                self.kubectl("rollout", "status", f"{kind}/{found['metadata']['name']}", _READY, seconds=320)
+        for found in self.get("deployment")["items"]:
+            self.kubectl("rollout", "status", f"deployment/{found['metadata']['name']}", _READY, seconds=320)
+        pods = self.get("pods", "--selector=app.kubernetes.io/component in (broker,postgresql)")["items"]
+        for pod in pods:
+            self.kubectl("wait", "--for=condition=Ready", f"pod/{pod['metadata']['name']}", _READY, seconds=320)
+        for broker in self.get("broker")["items"]:
+            self.wait_condition(f"broker/{broker['metadata']['name']}", "Ready")
 
-    def wait_available(self, name: str) -> None:
-        """Wait until all pods of a StatefulSet have been ready for as long as it asks for.
+    def wait_condition(self, resource: str, kind: str, status: str = "True", seconds: float = 300) -> dict[str, Any]:
+        """Wait until a condition is so, of the resource as it was changed last; return it."""
 
-        Being ready once is less: kubelet may show a container that it started again as ready, as not ready, and as
-        ready within two seconds, when the readiness probe answers before the startup probe was begun anew.
-        """
+        def is_so() -> dict[str, Any] | None:
+            found = self.get(resource)
+            told = found.get("status", {}).get("conditions", [])
+            here = [one for one in told if one["type"] == kind and one["status"] == status]
+            is_new = bool(here) and here[0]["observedGeneration"] == found["metadata"]["generation"]
+            return here[0] if is_new else None
 
-        def missing() -> int:
-            found = self.get("statefulset", name)
-            return int(found["spec"]["replicas"]) - int(found["status"].get("availableReplicas", 0))
+        try:
+            found = wait_until(f"{resource} to be {kind}={status}", is_so, seconds)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}\n{self.kubectl('describe', resource)}\n{self.describe()}") from error
+        assert found is not None
+        return found
 
-        wait_until(f"all pods of {name} to be available", lambda: missing() == 0, 120)
+    def apply(self, *manifests: dict[str, Any]) -> str:
+        """Apply resources, as `kubectl apply` does."""
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
+        return self.cluster.kubectl(f"--namespace={self.namespace}", "apply", "--filename=-", text=text)
+
+    def patch(self, resource: str, patch: dict[str, Any]) -> str:
+        """Change a resource, as `kubectl patch` does."""
+        return self.kubectl("patch", resource, "--type=merge", f"--patch={json.dumps(patch)}")
 
     def restarts(self, pod: str) -> int:
         """Count how often the container of a pod was started again."""
@@ -202,6 +230,33 @@ class Release:
                 process.terminate()
 
     @contextlib.contextmanager
+    def keep_forwarding(self, target: str, port: int) -> Iterator[str]:
+        """Reach a port of a service from here, also after the pod that was reached is gone."""
+        local, stop, process = free_port(), threading.Event(), None
+        command = [self.cluster.kubectl_program, "port-forward", f"--namespace={self.namespace}", target]
+        command += [f"{local}:{port}", "--address=127.0.0.1"]
+
+        def forward() -> None:
+            nonlocal process
+            while not stop.wait(_AGAIN_S):
+                with subprocess.Popen(
+                    command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self.cluster.environment
+                ) as process:
+                    process.wait()
+
+        thread = threading.Thread(target=forward)
+        thread.start()
+        try:
+            wait_until("the port to be forwarded", lambda: _is_open(local))
+            yield f"http://127.0.0.1:{local}"
+        finally:
+            stop.set()
+            while thread.is_alive():
+                if process is not None:
+                    process.terminate()
+                thread.join(_AGAIN_S)
+
+    @contextlib.contextmanager
     def brokers(self) -> Iterator[list[PodBroker]]:
         """Reach every broker by itself."""
         secret = self.secret()
@@ -212,3 +267,8 @@ class Release:
                 stack.callback(broker.close)
                 found.append(broker)
             yield found
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0

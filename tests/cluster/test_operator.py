@@ -1,0 +1,160 @@
+"""The operator itself: it may do little, can die at any moment, and nothing waits for it."""
+
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
+from flotilla import Client
+from support.cluster import wait_until
+from support.release import Release
+
+from .test_brokers import phases
+from .test_topics import topic
+
+_DEPLOYMENT = "deployment/flotilla-operator"
+_SET = "broker/flotilla-broker"
+_ACCOUNT = "system:serviceaccount:flotilla:flotilla-operator"
+# What anybody who is known to Kubernetes may do: ask what there is, and about oneself.
+_ANYBODY = re.compile(r"selfsubject|\[/|^Resources")
+
+
+def test_the_operator_may_do_what_it_does_and_nothing_else(release: Release) -> None:
+    """As Kubernetes itself tells it."""
+    said = release.kubectl("auth", "can-i", "--list", f"--as={_ACCOUNT}")
+    rights = {}
+    for line in said.splitlines():
+        found = re.fullmatch(r"(\S+)\s+\[(.*?)\]\s+\[(.*?)\]\s+\[(.*?)\]", line.strip())
+        if found is not None and not _ANYBODY.search(line):
+            rights[found[1]] = found[4].split()
+    assert rights == {
+        "topics.flotilla.dev": ["get", "list", "watch", "create", "patch", "delete"],
+        "brokers.flotilla.dev": ["get", "list", "watch"],
+        "topics.flotilla.dev/status": ["patch"],
+        "brokers.flotilla.dev/status": ["patch"],
+        "statefulsets.apps": ["get", "list", "watch", "create", "patch", "delete"],
+        "services": ["list", "watch", "create", "patch"],
+        "configmaps": ["list", "watch", "create", "patch"],
+        "serviceaccounts": ["list", "watch", "create", "patch"],
+        "poddisruptionbudgets.policy": ["list", "watch", "create", "patch"],
+        "pods": ["list", "watch", "patch"],
+        "pods/eviction": ["create"],
+        "events": ["get", "create", "patch"],
+        "namespaces": ["get"],
+        "nodes": ["list"],
+    }
+
+
+def test_it_tells_of_itself(release: Release) -> None:
+    """Alive means that its turns end; and it counts what it does."""
+    with release.forward(f"pod/{release.pods('operator')[0]}", 8080) as url:
+        health = httpx.get(f"{url}/healthz", timeout=30)
+        assert (health.status_code, health.json()["status"]) == (200, "alive")
+        assert health.json()["last_turn_seconds_ago"] < 30
+        text = httpx.get(f"{url}/metrics", timeout=30).text
+    assert "flotilla_operator_turn_seconds_count" in text
+    assert 'flotilla_operator_steps_total{step="Apply"}' in text
+
+
+def test_records_flow_while_the_operator_is_away_and_it_catches_up(release: Release, token: str) -> None:
+    release.kubectl("scale", _DEPLOYMENT, "--replicas=0")
+    wait_until("the operator to be gone", lambda: not release.pods("operator"), 60)
+    try:
+        with Client(release.url, token=token) as client, client.producer() as producer:
+            client.topics.create("unwatched", partitions=1)
+            assert producer.send("unwatched", b"x", partition=0).result(30).offset == 0
+        release.apply(topic("later", partitions=1))
+        release.destroy("flotilla-broker-0")
+        wait_until("the broker to be back by itself", lambda: release.is_ready("flotilla-broker-0"), 90)
+        assert "status" not in release.get("topic", "later")
+    finally:
+        release.kubectl("scale", _DEPLOYMENT, "--replicas=1")
+    release.wait_condition("topic/later", "Ready")
+    release.wait_condition("topic/unwatched", "Ready")
+    release.wait_ready()
+
+
+def test_the_operator_is_killed_again_and_again_and_all_comes_to_be(release: Release) -> None:
+    """In the middle of whatever it does: topics made, grown and deleted, and brokers replaced."""
+    names = [f"killed-{number}" for number in range(12)]
+    with killing(release):
+        release.apply(*(topic(one, partitions=2, deletionPolicy="Delete") for one in names))
+        release.patch(_SET, {"spec": {"config": {"log_level": "warning"}}})
+        for one in names:
+            release.wait_condition(f"topic/{one}", "Ready")
+        release.apply(*(topic(one, partitions=3, deletionPolicy="Delete") for one in names))
+        wait_until("all to have grown", lambda: all(partitions(release, one) == 3 for one in names), 120)
+        release.kubectl("delete", "topics", *names[:6], "--timeout=120s", seconds=150)
+        release.wait_condition(_SET, "Updated")
+    release.kubectl("delete", "topics", *names[6:], "--timeout=120s", seconds=150)
+    release.wait_ready()
+
+
+def partitions(release: Release, name: str) -> int:
+    """Count the partitions of a topic, as its resource shows them."""
+    return int(release.get("topic", name).get("status", {}).get("partitions", 0))
+
+
+@contextmanager
+def killing(release: Release, pause_s: float = 4.0) -> Iterator[None]:
+    """Kill the operator's process every few seconds."""
+    stop = threading.Event()
+
+    def kill() -> None:
+        while not stop.wait(pause_s):
+            for pod in release.pods("operator"):
+                if release.is_ready(pod):
+                    release.signal(pod, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_two_operators_at_once_do_no_harm(release: Release) -> None:
+    """Both replace brokers, and never two at a time: Kubernetes asks the disruption budget for each."""
+    release.kubectl("scale", _DEPLOYMENT, "--replicas=2")
+    wait_until("both to run", lambda: sum(map(release.is_ready, release.pods("operator"))) == 2, 90)
+    away: list[int] = []
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.is_set():
+            away.append(3 - sum(map(release.is_ready, release.pods("broker"))))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        release.patch(_SET, {"spec": {"config": {"log_level": "error"}}})
+        release.wait_condition(_SET, "Updated")
+        release.wait_condition(_SET, "Ready")
+    finally:
+        stop.set()
+        watching.join()
+        release.kubectl("scale", _DEPLOYMENT, "--replicas=1")
+    assert max(away) == 1
+    assert set(phases(release).values()) == {"Running"}
+
+
+def test_a_reinstalled_operator_deletes_nothing(release: Release, token: str) -> None:
+    """Resources that are gone are no reason to delete topics: definitions removed, and everything installed anew."""
+    release.apply(topic("stays", partitions=1))
+    release.wait_condition("topic/stays", "Ready")
+    with Client(release.url, token=token) as client, client.producer() as producer:
+        producer.send("stays", b"x", partition=0).result(30)
+    release.kubectl("scale", _DEPLOYMENT, "--replicas=0")
+    wait_until("the operator to be gone", lambda: not release.pods("operator"), 60)
+    release.kubectl("delete", "topic", "stays", "--timeout=30s")
+    release.kubectl("scale", _DEPLOYMENT, "--replicas=1")
+    release.wait_condition("topic/stays", "Ready")  # as one that nobody owns
+    with Client(release.url, token=token) as client:
+        assert [record.value for record in client.consumer("stays").records(until="end")] == [b"x"]
+    release.apply(topic("stays", partitions=1))
+    release.wait_condition("topic/stays", "Ready")

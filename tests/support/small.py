@@ -1,0 +1,30 @@
+"""A second system beside the one that all tests use: small, without an ingress, in a namespace of its own."""
+
+from pathlib import Path
+from typing import Any
+
+from cluster.harness.cluster import Cluster
+from cluster.harness.images import CHART
+from support.release import Release
+
+
+def small_release(
+    cluster: Cluster,
+    folder: Path,
+    namespace: str,
+    *,
+    chart: Path = CHART,
+    has_operator: bool = True,
+    **values: Any,  # noqa: ANN401
+) -> Release:
+    """Describe one; it is not installed yet."""
+    few = {"requests": {"cpu": "10m", "memory": "64Mi"}}
+    parts = ("brokers", "writer", "postgresql", *(("operator",) if has_operator else ()))
+    given = {
+        "image": {"registry": cluster.image_prefix.rstrip("/")},
+        "ingress": {"enabled": False},
+        "readers": {"replicas": 1, "resources": few},
+        **{part: {"resources": few} for part in parts},
+        **values,
+    }
+    return Release(cluster, folder, given, namespace, chart)
