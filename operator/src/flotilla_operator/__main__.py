@@ -36,6 +36,8 @@ def main() -> int:
     try:
         settings = load_settings(sys.argv[1:], os.environ)
         logs.set_up(settings.log_level, "operator")
+        for name in ("httpx2", "kopf"):
+            logging.getLogger(name).setLevel(logging.WARNING)  # each request and each event is no news
     except SettingsInvalid as error:
         print(f"flotilla_operator: {error}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
         return EXIT_SETTINGS

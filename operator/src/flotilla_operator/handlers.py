@@ -30,6 +30,7 @@ _RECONNECT_S = 1.0
 def make_registry(cluster: Cluster, cache: Cache, turns: Turns) -> kopf.OperatorRegistry:
     """Say what is watched, and what happens then."""
     registry = kopf.OperatorRegistry()
+    kopf.on.login(registry=registry, id="login")(_log_in)
 
     def listen(kind: str) -> Any:  # noqa: ANN401 - a function that kopf calls with what it likes
         async def on_event(event: kopf.RawEvent, **_: Any) -> None:  # noqa: ANN401
@@ -45,6 +46,11 @@ def make_registry(cluster: Cluster, cache: Cache, turns: Turns) -> kopf.Operator
         labels = dict(cluster.labels)
         kopf.on.event("/".join(group), version, plural, registry=registry, id=plural, labels=labels)(listen(kind))
     return registry
+
+
+def _log_in(**options: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - as kopf calls it
+    """Be who the pod is, or whom the kubeconfig names; kopf asks again when that is not valid any more."""
+    return kopf.login_with_service_account(**options) or kopf.login_with_kubeconfig(**options)
 
 
 def _hear(kind: str, event: kopf.RawEvent, cache: Cache, actor: Actor) -> None:
