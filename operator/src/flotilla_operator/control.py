@@ -9,6 +9,7 @@ import msgspec
 
 from flotilla.access import system_text
 from flotilla.net import AnswerInvalid, Disconnected, Pool, Response
+from flotilla.serving.people import NO_TOPIC
 from flotilla_operator.errors import Away, Refused
 from flotilla_operator.world import World, read_world
 
@@ -17,6 +18,7 @@ _ASK_S = 10.0
 _ORDER_S = 60.0  # brokers open replicas one after the other
 _ANSWER_BYTES_MAX = 256 << 20  # the state of all topics that there can be
 _OK, _NOT_FOUND = 200, 404
+_NO_BROKER = "No such broker has registered."
 _LATER = {429, 500, 502, 503, 504}
 
 
@@ -46,12 +48,12 @@ class Control:
     async def delete_topic(self, name: str, topic_id: str, owner: str) -> None:
         """Delete a topic, if it is this one."""
         query = urlencode({"owner": owner, "topic_id": topic_id})
-        await self._order("DELETE", f"{_TOPICS}/{quote(name)}?{query}", missing_is_fine=True)
+        await self._order("DELETE", f"{_TOPICS}/{quote(name)}?{query}", gone=NO_TOPIC)
 
     async def release_topic(self, name: str, owner: str) -> None:
         """Have a topic belong to nobody."""
         query = urlencode({"owner": owner})
-        await self._order("DELETE", f"{_TOPICS}/{quote(name)}/owner?{query}", missing_is_fine=True)
+        await self._order("DELETE", f"{_TOPICS}/{quote(name)}/owner?{query}", gone=NO_TOPIC)
 
     async def put_broker(self, broker_id: str, body: Mapping[str, Any]) -> None:
         """Say what a broker should be."""
@@ -59,17 +61,18 @@ class Control:
 
     async def remove_broker(self, broker_id: str) -> None:
         """Do without a broker."""
-        await self._order("DELETE", f"{_BROKERS}/{broker_id}", missing_is_fine=True)
+        await self._order("DELETE", f"{_BROKERS}/{broker_id}", gone=_NO_BROKER)
 
     def close(self) -> None:
         """Hang up."""
         self._pool.close()
 
     async def _order(
-        self, method: str, target: str, body: Mapping[str, Any] | None = None, *, missing_is_fine: bool = False
+        self, method: str, target: str, body: Mapping[str, Any] | None = None, *, gone: str | None = None
     ) -> None:
+        """Ask for a change; raises Away, Refused. What is `gone` already, by these words, needs none."""
         response = await self._ask(method, target, body, _ORDER_S)
-        if response.status == _OK or (missing_is_fine and response.status == _NOT_FOUND):
+        if response.status == _OK or (response.status == _NOT_FOUND and _message(response) == gone):
             return
         if response.status in _LATER:
             raise Away(_message(response))

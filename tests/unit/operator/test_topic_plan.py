@@ -91,6 +91,7 @@ def test_what_differs_is_put_right(found: dict[str, Any], spec: dict[str, Any]) 
     (step,) = plan.steps
     assert isinstance(step, PutTopic)
     assert step.body["partitions"] == spec.get("partitions", 2), "never fewer than there are"
+    assert shown(plan.status, "Ready")[:2] == ("False", "BeingChanged")
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def _plan(resource: Resource, wish: Wish, observed: Observed, now: str) -> Plan:
     trouble = _trouble(wish, found, observed)
     if trouble is None and not wish.is_mirror and (found is None or wish.differs(found)):
         steps.append(PutTopic(wish.name, wish.body(found)))
+        trouble = None if found is None else ("BeingChanged", "managers are asked to change it")
     if found is None:
         waiting = trouble or ("BeingMade", "managers are asked to make it")
         return Plan(tuple(steps), _status(resource, status.absent(waiting), {"topicName": wish.name}, now))
