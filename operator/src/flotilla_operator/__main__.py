@@ -21,13 +21,14 @@ from flotilla_operator.cache import Cache
 from flotilla_operator.control import Control
 from flotilla_operator.errors import OperatorError
 from flotilla_operator.handlers import make_kopf_settings, make_registry
-from flotilla_operator.kube import Kube
+from flotilla_operator.kube import BROKER, TOPIC, Kube, NotFound
 from flotilla_operator.metrics import Metrics
 from flotilla_operator.settings import Settings, load_settings
 from flotilla_operator.turns import Turns
 
 logger = logging.getLogger("flotilla_operator")
 
+EXIT_UNDEFINED = 7
 STALE_S = 120.0  # a turn that takes longer has hung: topics are made in seconds
 
 
@@ -41,17 +42,18 @@ def main() -> int:
     except SettingsInvalid as error:
         print(f"flotilla_operator: {error}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
         return EXIT_SETTINGS
-    uvloop.run(serve(settings))
-    return 0
+    return uvloop.run(serve(settings))
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: Settings) -> int:
     """Run until a signal comes, which kopf hears."""
     trust = None if settings.tls_ca is None else make_client_context(settings.tls_ca)
     cache, metrics, kube = Cache(), Metrics(), Kube(settings.namespace)
     control = Control(settings.writer, settings.secret, trust)
     turns = Turns(settings.brokers, kube, control, cache, metrics, clock=time.monotonic, now=_now)
     began = time.monotonic()
+    if not await _are_defined(kube):
+        return EXIT_UNDEFINED
     async with _health(settings, turns, metrics, began):
         turning = asyncio.create_task(turns.run())
         logger.info("looks after cluster %s in namespace %s", settings.cluster, settings.namespace)
@@ -70,6 +72,21 @@ async def serve(settings: Settings) -> None:
             logger.warning("finalizers of Topics could not be looked at: %s", error)
     control.close()
     await kube.close()
+    return 0
+
+
+async def _are_defined(kube: Kube) -> bool:
+    """Whether Kubernetes knows our kinds of resources: what is not known cannot be watched."""
+    for kind in (TOPIC, BROKER):
+        try:
+            await kube.list(kind)
+        except NotFound:
+            logger.critical("Kubernetes does not know the kind %s: apply the files in crds/, as Helm does", kind)
+            return False
+        except OperatorError as error:
+            logger.critical("resources of the kind %s cannot be listed: %s", kind, error)
+            return False
+    return True
 
 
 @contextlib.asynccontextmanager

@@ -38,6 +38,7 @@ PAUSE_S = 0.25  # between two turns: what comes at once is taken together
 RELIST_S = 60.0
 REFUSED_S = 60.0  # for how long a refusal counts, if nothing changes
 TOGETHER_MAX = 16
+TURN_S = 45.0  # after which a turn begins nothing new: what is left is for the next one, which sees what has changed
 _ALL = "all topics"
 
 Resource = dict[str, Any]
@@ -80,6 +81,7 @@ class Turns:
         self._listed_at: float | None = None
         self._nodes: dict[str, Resource] = {}
         self._is_away = False
+        self._deadline = 0.0
         self.ended_at: float | None = None  # when the last turn did
 
     def wake(self) -> None:
@@ -110,6 +112,7 @@ class Turns:
         world, away = await self._look()
         plans = [*self._plan_brokers(world, away), *await self._plan_topics(world, away)]
         gate = asyncio.Semaphore(TOGETHER_MAX)
+        self._deadline = self._clock() + TURN_S
         await asyncio.gather(*(self._carry_out(kind, one, plan, world, gate) for kind, one, plan in plans))
         if world is not None:
             await self._carry_out_for_all(world)
@@ -222,7 +225,7 @@ class Turns:
             key = _key(kind, resource)
             if plan.status is not None:
                 resource = await self._show(kind, resource, plan.status)
-            if plan.steps and self._patience.may_try(key, self._clock()):
+            if plan.steps and self._clock() < self._deadline and self._patience.may_try(key, self._clock()):
                 await self._do(key, kind, resource, plan.steps, world)
 
     async def _carry_out_for_all(self, world: World) -> None:

@@ -186,6 +186,21 @@ def test_a_broker_that_a_bad_image_broke_goes_first_whatever_else() -> None:
     assert step.pod == "flotilla-broker-1"
 
 
+def test_one_that_is_not_ready_goes_first_if_all_others_are_well_and_waits_otherwise() -> None:
+    slow = pod(1, "old", ready=False)
+    (step,) = other(plan(pods=(pod(0, "old"), slow, pod(2))).steps)
+    assert isinstance(step, Evict)
+    assert step.pod == "flotilla-broker-1"
+    assert other(plan(pods=(pod(0, "old"), slow, pod(2, ready=False))).steps) == [], "two would be away"
+
+
+def test_all_that_a_bad_image_broke_are_replaced_one_after_the_other() -> None:
+    """A new set whose image does not exist has nothing to lose."""
+    broken = tuple(pod(at, "bad", ready=False, failure="ImagePullBackOff") for at in range(3))
+    (step,) = other(plan(pods=broken, there=world()).steps)
+    assert isinstance(step, Evict)
+
+
 def test_a_broken_broker_that_is_as_the_spec_says_stops_the_update() -> None:
     broken = pod(1, "new", ready=False, failure="ImagePullBackOff")
     planned = plan(pods=(pod(0, "old"), broken, pod(2, "old")))

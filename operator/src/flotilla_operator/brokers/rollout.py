@@ -9,7 +9,7 @@ The disruption budget is asked besides (see `Evict`): somebody else may be about
 
 from dataclasses import dataclass
 
-from flotilla_operator.brokers.members import LEAVING, RUNNING, Member
+from flotilla_operator.brokers.members import FAILED, LEAVING, RUNNING, Member
 from flotilla_operator.conditions import count, some
 from flotilla_operator.partitions import view
 from flotilla_operator.world import World
@@ -34,14 +34,24 @@ def plan_rollout(members: tuple[Member, ...], revision: str | None, world: World
     gone = [one.name for one in members if one.pod is None or one.phase == LEAVING]
     if gone:
         return Rollout(outdated, None, f"{some(gone)} to come back")
-    useless = [one for one in outdated if one.pod is not None and not one.pod.is_ready]
-    if useless:
-        return Rollout(outdated, useless[0])
+    useless = _find_useless(members, outdated)
+    if useless is not None:
+        return Rollout(outdated, useless)
     waits_for = _what_to_wait_for(members, world)
     if waits_for or world is None:
         return Rollout(outdated, None, waits_for)
     known = world
     return Rollout(outdated, min(outdated, key=lambda one: (_leads(one, known), -one.ordinal)))
+
+
+def _find_useless(members: tuple[Member, ...], outdated: tuple[Member, ...]) -> Member | None:
+    """Find one that does not serve: it cannot start, or it is the only one that is not well, and may just be slow."""
+    unwell = [one for one in members if _is_unwell(one)]
+    for one in outdated:
+        is_alone = unwell == [one] and one.pod is not None and not one.pod.is_ready
+        if one.phase == FAILED or is_alone:
+            return one
+    return None
 
 
 def _what_to_wait_for(members: tuple[Member, ...], world: World | None) -> str:
