@@ -28,7 +28,7 @@ from flotilla_operator.steps import Plan, Step
 from flotilla_operator.topics.mirrors import plan_mirrors
 from flotilla_operator.topics.plan import Observed as TopicObserved
 from flotilla_operator.topics.plan import plan_releases, plan_topic
-from flotilla_operator.topics.wish import name_of, owner_of
+from flotilla_operator.topics.wish import is_mirror, name_of, owner_of
 from flotilla_operator.world import World
 
 logger = logging.getLogger(__name__)
@@ -311,5 +311,6 @@ def _firsts(resources: list[Resource]) -> dict[str, Resource]:
     return first
 
 
-def _age(resource: Resource) -> tuple[str, str]:
-    return resource["metadata"].get("creationTimestamp", ""), resource["metadata"]["name"]
+def _age(resource: Resource) -> tuple[bool, str, str]:
+    metadata = resource["metadata"]
+    return is_mirror(resource), metadata.get("creationTimestamp", ""), metadata["name"]

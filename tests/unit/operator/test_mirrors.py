@@ -31,6 +31,14 @@ def test_mirrors_of_topics_that_are_gone_go_and_nothing_else_does() -> None:
     assert step == Remove("flotilla.dev/v1", "Topic", "gone", "uid-gone")
 
 
+def test_a_mirror_gives_way_to_a_resource_of_the_topics_own() -> None:
+    mirror = topic_resource("orders", topicName="orders")
+    mirror["metadata"]["labels"] = {MIRRORED: "true"}
+    there = world((topic("orders", (0, 1, 2), owner="Topic q/mine"),))
+    (step,) = plan_mirrors(there, [mirror, topic_resource("mine", topicName="orders")], "q", "flotilla")
+    assert step == Remove("flotilla.dev/v1", "Topic", "orders", "uid-orders")
+
+
 def test_names_that_kubernetes_does_not_take_become_others_that_are_unlike() -> None:
     assert is_resource_name("orders.eu-1")
     assert not any(is_resource_name(name) for name in ("Orders", "a_b", "a..b", "a.-b", "-a", "a-", "a."))

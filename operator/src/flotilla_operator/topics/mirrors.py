@@ -17,8 +17,9 @@ _HASH_MAX = 8
 
 
 def plan_mirrors(world: World, resources: Iterable[Resource], namespace: str, cluster: str) -> tuple[Step, ...]:
-    """Have a resource for each topic that nobody owns, and none for topics that are gone."""
+    """Have a resource for each topic that nobody owns, and none for those that are gone, or have one of their own."""
     known = list(resources)
+    claimed = {name_of(one) for one in known if not is_mirror(one)}
     names = {name_of(one) for one in known}
     taken = {one["metadata"]["name"] for one in known}
     missing = [
@@ -26,7 +27,8 @@ def plan_mirrors(world: World, resources: Iterable[Resource], namespace: str, cl
         for topic in world.topics_by_name.values()
         if topic.owner is None and topic.state == READY and topic.name not in names
     ]
-    gone = [one for one in known if is_mirror(one) and name_of(one) not in world.topics_by_name]
+    needed = world.topics_by_name.keys() - claimed
+    gone = [one for one in known if is_mirror(one) and name_of(one) not in needed]
     return (
         *(Create(make_mirror(name, namespace, cluster, taken)) for name in missing),
         *(Remove(API_VERSION, "Topic", one["metadata"]["name"], one["metadata"]["uid"]) for one in gone),
