@@ -1,7 +1,9 @@
-# The servers of Flotilla: brokers, managers, and the command `flotilla`. What runs is said by the arguments:
+# Everything of Flotilla that serves: brokers, managers, the operator, and the command `flotilla`. What runs is said by the
+# arguments:
 #
 #   docker run flotilla python3 -m flotilla_broker --help
 #   docker run flotilla python3 -m flotilla_manager --help
+#   docker run flotilla python3 -m flotilla_operator --help
 #
 # Nothing in it is written to while it runs: a read-only root file system is enough, with a volume where data goes.
 # BASE is any Debian with Python 3.11 or newer.
@@ -17,8 +19,9 @@ RUN pip install --quiet --require-hashes --requirement requirements-server.lock
 COPY client client
 COPY broker broker
 COPY manager manager
+COPY operator operator
 # What only builds does not stay; `pip check` tells if anything else wants it.
-RUN pip install --quiet --no-deps --no-build-isolation ./client ./broker ./manager \
+RUN pip install --quiet --no-deps --no-build-isolation ./client ./broker ./manager ./operator \
     && pip uninstall --quiet --yes hatchling packaging pathspec pluggy trove-classifiers \
     && pip check \
     && pip uninstall --quiet --yes pip \

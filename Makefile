@@ -14,7 +14,7 @@ export PIP_CACHE_DIR := $(FLOTILLA_CACHE)/pip
 UV_VERSION := 0.13.7
 UV := .tools/uv-$(UV_VERSION)/bin/uv
 BIN := .venv/bin
-MEMBERS := client broker manager
+MEMBERS := client broker manager operator
 PROJECTS := pyproject.toml $(MEMBERS:%=%/pyproject.toml)
 
 VERSION := $(shell sed -n 's/^appVersion: *"\{0,1\}\([^"]*\)"\{0,1\}$$/\1/p' helm/flotilla/Chart.yaml)

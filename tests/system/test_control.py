@@ -131,6 +131,30 @@ def test_a_topic_that_people_made_can_be_adopted(fleet: Fleet) -> None:
     assert delete(fleet, "adopted", OWNER).status_code == 200
 
 
+def test_an_owner_can_let_a_topic_go_and_nobody_else_can(fleet: Fleet) -> None:
+    made = put(fleet, "released", owner=OWNER).json()
+    url = f"{fleet.url}/v1/control/topics/released/owner"
+    assert httpx.delete(url, params={"owner": "somebody/else"}, timeout=60).status_code == 409
+    assert httpx.delete(url, timeout=60).status_code == 400, "who says so has to say who it is"
+    for _ in range(2):
+        assert httpx.delete(url, params={"owner": OWNER}, timeout=60).status_code == 200
+    (free,) = [one for one in state(fleet)["topics"] if one["name"] == "released"]
+    assert (free["owner"], free["id"]) == (None, made["id"])
+    assert fleet.client.delete("/topics/released").status_code == 200
+    assert httpx.delete(url, params={"owner": OWNER}, timeout=60).status_code == 404
+
+
+def test_a_topic_that_was_made_again_is_not_deleted_by_mistake(fleet: Fleet) -> None:
+    """Guarantee 7: whoever means another topic of the same name deletes nothing."""
+    made = put(fleet, "again", owner=OWNER).json()
+    url = f"{fleet.url}/v1/control/topics/again"
+    other = httpx.delete(url, params={"owner": OWNER, "topic_id": "0" * 32}, timeout=60)
+    assert (other.status_code, other.json()["code"]) == (409, "conflict")
+    assert httpx.delete(url, params={"owner": OWNER, "topic_id": "x"}, timeout=60).status_code == 400
+    assert "again" in fleet.get("/topics")["topics"]
+    assert httpx.delete(url, params={"owner": OWNER, "topic_id": made["id"]}, timeout=60).status_code == 200
+
+
 @pytest.mark.parametrize(
     "spec",
     [

@@ -25,6 +25,7 @@ _OWNER = Field(
     max_length=500, pattern=_TEXT, description="The resource that owns it, which alone may change or delete it"
 )
 TopicName = Annotated[str, Path(pattern=f"^{TOPIC_NAME_RULE}$")]
+TopicId = Annotated[str, Query(pattern="^[0-9a-f]{32}$")]
 BrokerId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 _decoder = msgspec.json.Decoder(Beat)
 
@@ -71,9 +72,19 @@ def make_control(manager: Manager) -> APIRouter:
         return found
 
     @router.delete("/topics/{name}")
-    async def delete_topic(name: TopicName, owner: Annotated[str, Query(max_length=500)] = "") -> dict[str, str]:
-        """Remove a topic and its records."""
-        await manager.writer.delete_topic(name, owner or None)
+    async def delete_topic(
+        name: TopicName, owner: Annotated[str, Query(max_length=500)] = "", topic_id: TopicId | None = None
+    ) -> dict[str, str]:
+        """Remove a topic and its records; with an id, only if it is the topic of that id."""
+        await manager.writer.delete_topic(name, owner or None, topic_id)
+        return {"status": "ok"}
+
+    @router.delete("/topics/{name}/owner")
+    async def release_topic(
+        name: TopicName, owner: Annotated[str, Query(min_length=1, max_length=500)]
+    ) -> dict[str, str]:
+        """Have a topic belong to nobody, which only its owner may say. The topic stays as it is."""
+        await manager.writer.release_topic(name, owner)
         return {"status": "ok"}
 
     @router.put("/brokers/{broker_id}")

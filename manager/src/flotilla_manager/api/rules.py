@@ -47,6 +47,7 @@ _GROUPS = (
 _CONTROL = (
     Rule(("GET",), "/v1/control/state", Need.ADMIN),
     Rule(("PUT", "DELETE"), "/v1/control/topics/{name}", Need.ADMIN),
+    Rule(("DELETE",), "/v1/control/topics/{name}/owner", Need.ADMIN),
     Rule(("PUT", "DELETE"), "/v1/control/brokers/{broker_id}", Need.ADMIN),
     Rule(("POST",), "/v1/control/heartbeat", Need.SYSTEM),
     Rule(("GET", "POST"), "/v1/tokens", Need.ADMIN),

@@ -91,9 +91,13 @@ class WriterService:
         """Say what a topic should be; for how long records are kept, unless somebody says so, is a setting."""
         return TopicSpec(name=name, **{**self._retention, **options})
 
-    async def delete_topic(self, name: str, owner: str | None = None) -> None:
-        """Remove a topic."""
-        await self._topics.delete(self._epoch(), name, owner)
+    async def delete_topic(self, name: str, owner: str | None = None, topic_id: str | None = None) -> None:
+        """Remove a topic; with an id, only if it is that one."""
+        await self._topics.delete(self._epoch(), name, owner, topic_id)
+
+    async def release_topic(self, name: str, owner: str) -> None:
+        """Have a topic belong to nobody."""
+        await self._topics.release(self._epoch(), name, owner)
 
     async def put_topic(self, name: str, **options: Any) -> Topic:  # noqa: ANN401 - as TopicSpec has them
         """Have a topic as it should be: made, or changed; to say it again changes nothing."""

@@ -144,14 +144,16 @@ class Topics:
             except Refusal as refusal:
                 logger.info("topic '%s' begins without a leader of partition %d: %s", topic.name, index, refusal)
 
-    async def delete(self, epoch: int, name: str, owner: str | None = None) -> None:
-        """Remove a topic and its records. Raises Refusal, MetadataError."""
+    async def delete(self, epoch: int, name: str, owner: str | None = None, topic_id: str | None = None) -> None:
+        """Remove a topic and its records; with an id, only if it is that one. Raises Refusal, MetadataError."""
         async with self._alone(name):
             snapshot = await self._look()
             topic = snapshot.ready.get(name)
             if topic is None:
                 raise Refusal("not_found", NO_TOPIC)
             check_owner(topic, owner)
+            if topic_id not in {None, topic.id}:
+                raise Refusal("conflict", f"Topic '{name}' is another one by now: {topic.id}, and not {topic_id}.")
             try:
                 await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.DELETING)
             except TopicMissing as error:
@@ -159,6 +161,17 @@ class Topics:
             await self._steward.give(closes(topic), epoch, snapshot)
             self._steward.wake()
             await self._show()
+
+    async def release(self, epoch: int, name: str, owner: str) -> None:
+        """Have a topic belong to nobody; to say it again changes nothing. Raises Refusal, MetadataError."""
+        async with self._alone(name):
+            topic = (await self._look()).ready.get(name)
+            if topic is None:
+                raise Refusal("not_found", NO_TOPIC)
+            check_owner(topic, owner)
+            if topic.owner is not None:
+                await self._database.call(self._database.store.configure_topic, epoch, topic.id, owner=None)
+                await self._show()
 
     async def configure(self, epoch: int, spec: TopicSpec, kept: Collection[str] = ()) -> Topic:
         """Change what can be changed: settings, owner, more partitions. Raises Refusal, MetadataError."""

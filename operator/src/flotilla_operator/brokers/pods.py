@@ -1,0 +1,74 @@
+"""Pods, as far as they matter here. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flotilla_operator.names import REVISION
+
+_FAILURES = {
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "ErrImageNeverPull",
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "RunContainerError",
+}
+
+Resource = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """A pod of a set of brokers."""
+
+    name: str
+    uid: str
+    ordinal: int
+    labels: Mapping[str, str]
+    revision: str | None = None
+    node: str | None = None
+    is_ready: bool = False
+    is_leaving: bool = False
+    waits_for: str | None = None  # why it was not placed on a node
+    failure: str | None = None  # why its container does not start
+
+
+def read_pods(resources: Sequence[Resource], set_name: str) -> tuple[Pod, ...]:
+    """Find the pods of a set, by their names: those that were made before have no other mark."""
+    found = [_read(one, set_name) for one in resources]
+    return tuple(sorted((one for one in found if one is not None), key=lambda one: one.ordinal))
+
+
+def _read(resource: Resource, set_name: str) -> Pod | None:
+    metadata, status = resource["metadata"], resource.get("status") or {}
+    name, _, ordinal = metadata["name"].rpartition("-")
+    if name != set_name or not ordinal.isdecimal():
+        return None
+    held = {one["type"]: one for one in status.get("conditions") or ()}
+    scheduled = held.get("PodScheduled", {})
+    return Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        ordinal=int(ordinal),
+        labels=metadata.get("labels") or {},
+        revision=(metadata.get("labels") or {}).get(REVISION),
+        node=(resource.get("spec") or {}).get("nodeName"),
+        is_ready=held.get("Ready", {}).get("status") == "True",
+        is_leaving="deletionTimestamp" in metadata,
+        waits_for=scheduled.get("message") if scheduled.get("status") == "False" else None,
+        failure=_failure(status),
+    )
+
+
+def _failure(status: Mapping[str, Any]) -> str | None:
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in _FAILURES:
+            ended = (container.get("lastState") or {}).get("terminated") or {}
+            code = f"; it ended with code {ended['exitCode']}" if "exitCode" in ended else ""
+            said = f": {waiting['message']}" if waiting.get("message") else ""
+            return f"{waiting['reason']}{said}{code}"
+    return None

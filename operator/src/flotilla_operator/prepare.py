@@ -1,0 +1,110 @@
+"""What the chart's hooks run: `python -m flotilla_operator.prepare upgrade` or `delete`.
+
+Before an upgrade: the definitions of our resources are brought up to date, which Helm never does; what the chart of an
+older version made and the operator looks after now is marked to be kept, or Helm would delete it; and where there was
+no operator before, the resource that it takes brokers over by is made, which Helm cannot do before it is defined.
+
+Before Flotilla is removed: Topics are let go, since nobody will be there to do it later. Records stay.
+"""
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flotilla.serving import logs
+from flotilla_operator.errors import OperatorError
+from flotilla_operator.kube import DEFINITION, TOPIC, Data, Kube
+from flotilla_operator.names import FINALIZER
+
+logger = logging.getLogger("flotilla_operator.prepare")
+
+KEEP = {"helm.sh/resource-policy": "keep"}
+_KINDS = {"statefulset": "StatefulSet", "service": "Service", "poddisruptionbudget": "PodDisruptionBudget"}
+_ESTABLISHED_S = 60
+_LOOK_S = 0.5
+
+
+async def upgrade(kube: Kube, definitions: Sequence[Data], kept: Sequence[str], manifest: Data | None) -> None:
+    """Do what is done before an upgrade. Raises OperatorError."""
+    for definition in definitions:
+        await kube.apply(definition)
+        await _wait_established(kube, definition["metadata"]["name"])
+        logger.info("%s is up to date", definition["metadata"]["name"])
+    for one in kept:
+        kind, _, name = one.partition("/")
+        if await kube.annotate(_KINDS[kind], name, KEEP):
+            logger.info("%s is kept: the operator looks after it", one)
+    if manifest is not None:
+        made = await kube.apply(manifest)
+        logger.info("%s %s is made", made["kind"], made["metadata"]["name"])
+
+
+async def _wait_established(kube: Kube, name: str) -> None:
+    async with asyncio.timeout(_ESTABLISHED_S):
+        while not _is_established(await kube.get(DEFINITION, name)):  # noqa: ASYNC110 - only the server knows
+            await asyncio.sleep(_LOOK_S)
+
+
+def _is_established(definition: dict[str, Any] | None) -> bool:
+    held = ((definition or {}).get("status") or {}).get("conditions") or []
+    return any(one["type"] == "Established" and one["status"] == "True" for one in held)
+
+
+async def delete(kube: Kube, cluster: str) -> None:
+    """Do what is done before Flotilla is removed. Raises OperatorError."""
+    for one in await kube.list(TOPIC):
+        has = tuple(one["metadata"].get("finalizers") or ())
+        if FINALIZER in has and one["spec"].get("cluster") == cluster:
+            await kube.set_finalizers(TOPIC, one, tuple(name for name in has if name != FINALIZER))
+            logger.info("Topic %s is let go; its records stay", one["metadata"]["name"])
+
+
+def _read(path: str) -> Data:
+    found: Data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    return found
+
+
+def _read_all(folder: str) -> list[Data]:
+    return [_read(str(path)) for path in sorted(Path(folder).glob("*.yaml"))]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Read the arguments, and do it."""
+    parser = argparse.ArgumentParser(prog="python -m flotilla_operator.prepare", description=__doc__.partition("\n")[0])
+    parser.add_argument("--namespace", required=True, help="where Flotilla is")
+    commands = parser.add_subparsers(dest="command", required=True)
+    before_upgrade = commands.add_parser("upgrade", help="before an upgrade")
+    before_upgrade.add_argument("--definitions", type=_read_all, required=True, help="a folder with those to apply")
+    before_upgrade.add_argument("--keep", action="append", default=[], metavar="KIND/NAME", help="what Helm must keep")
+    before_upgrade.add_argument("--apply", type=_read, metavar="FILE", help="a resource to apply")
+    before_delete = commands.add_parser("delete", help="before Flotilla is removed")
+    before_delete.add_argument("--cluster", required=True, help="the name of the installation")
+    options = parser.parse_args(arguments)
+    logs.set_up("info", "prepare")
+    try:
+        asyncio.run(_run(options))
+    except (OperatorError, TimeoutError, OSError) as error:
+        logger.critical("%s", error or "it took too long")
+        return 1
+    return 0
+
+
+async def _run(options: argparse.Namespace) -> None:
+    kube = Kube(options.namespace)
+    try:
+        if options.command == "upgrade":
+            await upgrade(kube, options.definitions, options.keep, options.apply)
+        else:
+            await delete(kube, options.cluster)
+    finally:
+        await kube.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

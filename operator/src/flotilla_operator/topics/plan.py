@@ -1,0 +1,150 @@
+"""What to do about a Topic resource. Pure.
+
+A resource owns the topic of its name: managers then refuse everybody else who wants to change or delete it. It becomes
+the owner of one that nobody owns, however that was made, and never of one that another resource owns.
+
+Records are deleted in one case: the resource is being deleted, its policy is Delete, and the topic that managers know
+is the very one (by id) that its status names, and is owned by it. In all other doubts the topic stays.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flotilla_operator import conditions
+from flotilla_operator.conditions import Condition
+from flotilla_operator.names import FINALIZER
+from flotilla_operator.steps import DeleteTopic, Plan, PutTopic, ReleaseTopic, SetFinalizers, Step, Tell
+from flotilla_operator.topics import status
+from flotilla_operator.topics.wish import Resource, Wish, read_wish
+from flotilla_operator.world import READY, Topic, World
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a plan is made from, besides the resource."""
+
+    world: World | None  # None while managers are away
+    away: str = ""  # why they are
+    is_gone: bool = False  # there are no managers any more, and will not be
+    rival: str | None = None  # an older resource for a topic of the same name
+    refusal: str | None = None  # what managers said to what this spec asks for
+    called: Mapping[str, str] | None = None  # what brokers are called, by id
+
+
+def plan_topic(resource: Resource, observed: Observed, now: str) -> Plan:
+    """Decide about one resource. `now` is the time, as Kubernetes writes it."""
+    try:
+        wish = read_wish(resource)
+    except ValueError as error:
+        return Plan((), _status(resource, status.absent(("SpecInvalid", str(error))), {}, now))
+    if "deletionTimestamp" in resource["metadata"]:
+        return Plan(_farewell(resource, wish, observed))
+    return _plan(resource, wish, observed, now)
+
+
+def _plan(resource: Resource, wish: Wish, observed: Observed, now: str) -> Plan:
+    steps: list[Step] = [*_finalizers(resource, wish)]
+    if observed.world is None:
+        kept = {key: value for key, value in (resource.get("status") or {}).items() if key != "conditions"}
+        return Plan(tuple(steps), _status(resource, status.unknown(observed.away), kept, now))
+    found = observed.world.topics_by_name.get(wish.name)
+    trouble = _trouble(wish, found, observed)
+    if trouble is None and not wish.is_mirror and (found is None or wish.differs(found)):
+        steps.append(PutTopic(wish.name, wish.body(found)))
+        trouble = None if found is None else ("BeingChanged", "managers are asked to change it")
+    if found is None:
+        waiting = trouble or ("BeingMade", "managers are asked to make it")
+        return Plan(tuple(steps), _status(resource, status.absent(waiting), {"topicName": wish.name}, now))
+    shown = _conditions(found, trouble, observed.world, observed.called or {})
+    figures = status.figures(found, status.look(observed.world, found), observed.called or {})
+    if trouble is not None and trouble[0] in {"NameTaken", "OwnedByAnother"}:
+        figures.pop("topicId")  # it is not its own
+    return Plan(tuple(steps), _status(resource, shown, figures, now))
+
+
+def _finalizers(resource: Resource, wish: Wish) -> list[Step]:
+    """One finalizer, where records go with the resource; none otherwise: what nobody waits for cannot hang."""
+    has = tuple(resource["metadata"].get("finalizers") or ())
+    if wish.deletes and FINALIZER not in has:
+        return [SetFinalizers((*has, FINALIZER))]
+    if not wish.deletes and FINALIZER in has:
+        return [SetFinalizers(tuple(one for one in has if one != FINALIZER))]
+    return []
+
+
+def _trouble(wish: Wish, found: Topic | None, observed: Observed) -> tuple[str, str] | None:
+    """Say what keeps the topic from being as the spec says: a reason and a message."""
+    if observed.rival is not None:
+        return "NameTaken", f"{observed.rival} is older, and is for the topic '{wish.name}', too"
+    if found is None:
+        return ("Refused", observed.refusal) if observed.refusal is not None else None
+    if found.owner not in {None, wish.owner}:
+        return "OwnedByAnother", f"the topic '{wish.name}' belongs to {found.owner}"
+    fixed = _what_cannot_change(wish, found)
+    if fixed is None and observed.refusal is not None and (wish.differs(found) or found.state != READY):
+        return "Refused", observed.refusal
+    return fixed
+
+
+def _what_cannot_change(wish: Wish, found: Topic) -> tuple[str, str] | None:
+    if wish.partitions is not None and wish.partitions < len(found.partitions):
+        text = f"the topic has {len(found.partitions)} partitions; there can only be more than that"
+        return "PartitionsOnlyGrow", text
+    if wish.replication is not None and wish.replication != found.replication:
+        text = f"each partition is on {conditions.count(found.replication, 'broker')}, which cannot be changed"
+        return "ReplicationFixed", text
+    return None
+
+
+def _conditions(
+    topic: Topic, trouble: tuple[str, str] | None, world: World, called: Mapping[str, str]
+) -> tuple[Condition, ...]:
+    views = status.look(world, topic)
+    others = (status.accepted(trouble), status.placed(topic, views), status.replicated(views, called))
+    return (status.ready(others), *others)
+
+
+def _farewell(resource: Resource, wish: Wish, observed: Observed) -> tuple[Step, ...]:
+    """Let a resource go; before that, delete the records if that is wanted, and certain."""
+    has = tuple(resource["metadata"].get("finalizers") or ())
+    if FINALIZER not in has:
+        return ()
+    release = SetFinalizers(tuple(one for one in has if one != FINALIZER))
+    if observed.is_gone or not wish.deletes:
+        return (release,)
+    if observed.world is None:
+        return ()
+    found = observed.world.topics_by_name.get(wish.name)
+    own_id = (resource.get("status") or {}).get("topicId")
+    if found is None:
+        return (release,)
+    if found.id != own_id or found.owner != wish.owner:
+        text = f"the topic '{wish.name}' is not the one that this resource had; it stays"
+        return (Tell("TopicKept", text, warning=True), release)
+    return (
+        DeleteTopic(wish.name, found.id, wish.owner),
+        Tell("TopicDeleted", f"the topic '{wish.name}' was deleted with its records"),
+        release,
+    )
+
+
+def plan_releases(world: World, namespace: str, owners: frozenset[str]) -> tuple[Step, ...]:
+    """Let topics go whose resources are gone: they stay, and belong to nobody."""
+    prefix = f"Topic {namespace}/"
+    return tuple(
+        ReleaseTopic(topic.name, topic.owner)
+        for topic in world.topics_by_name.values()
+        if topic.owner is not None and topic.owner.startswith(prefix) and topic.owner not in owners
+    )
+
+
+def _status(resource: Resource, shown: tuple[Condition, ...], figures: Mapping[str, Any], now: str) -> dict[str, Any]:
+    before = (resource.get("status") or {}).get("conditions") or []
+    generation = resource["metadata"].get("generation", 0)
+    written = conditions.write(shown, before, generation, now)
+    return {
+        "observedGeneration": generation,
+        "conditions": written,
+        **figures,
+    }

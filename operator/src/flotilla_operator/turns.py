@@ -1,0 +1,316 @@
+"""The operator's turns: look at everything, decide, act; again when something happens, and every few seconds.
+
+Nothing is remembered that matters: whoever begins anew, or a second operator at the same time, comes to the same plans.
+What is remembered is only for patience (what failed is left alone for a while) and for quiet (what was applied is not
+applied again).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from flotilla_operator.acting import Actor
+from flotilla_operator.brokers.members import call_brokers
+from flotilla_operator.brokers.plan import Observed as BrokersObserved
+from flotilla_operator.brokers.plan import plan_brokers
+from flotilla_operator.brokers.spec import Cluster, read_set
+from flotilla_operator.cache import Cache
+from flotilla_operator.control import Control
+from flotilla_operator.errors import Away, OperatorError, Refused
+from flotilla_operator.kube import BROKER, NODE, POD, STATEFULSET, TOPIC, Conflict, Kube, NotFound
+from flotilla_operator.metrics import Metrics
+from flotilla_operator.names import FINALIZER
+from flotilla_operator.patience import Patience
+from flotilla_operator.showing import news, should_show
+from flotilla_operator.steps import Plan, Step
+from flotilla_operator.topics.mirrors import plan_mirrors
+from flotilla_operator.topics.plan import Observed as TopicObserved
+from flotilla_operator.topics.plan import plan_releases, plan_topic
+from flotilla_operator.topics.wish import is_mirror, name_of, owner_of
+from flotilla_operator.world import World
+
+logger = logging.getLogger(__name__)
+
+PERIOD_S = 5.0
+PAUSE_S = 0.25  # between two turns: what comes at once is taken together
+RELIST_S = 60.0
+REFUSED_S = 60.0  # for how long a refusal counts, if nothing changes
+TOGETHER_MAX = 16
+TURN_S = 45.0  # after which a turn begins nothing new: what is left is for the next one, which sees what has changed
+_ALL = "all topics"
+
+Resource = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    generation: int
+    version: int | None
+    until: float
+    text: str
+
+
+class Turns:
+    """All of it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kube: Kube,
+        control: Control,
+        cache: Cache,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float],
+        now: Callable[[], str],
+    ) -> None:
+        self._cluster = cluster
+        self._kube = kube
+        self._control = control
+        self._cache = cache
+        self._metrics = metrics
+        self._clock = clock
+        self._now = now
+        self.actor = Actor(kube, control, now)
+        self._patience = Patience()
+        self._refusals: dict[str, _Refusal] = {}
+        self._shown_at: dict[str, float] = {}
+        self._awake = asyncio.Event()
+        self._listed_at: float | None = None
+        self._nodes: dict[str, Resource] = {}
+        self._is_away = False
+        self._deadline = 0.0
+        self.ended_at: float | None = None  # when the last turn did
+
+    def wake(self) -> None:
+        """Take a turn soon."""
+        self._awake.set()
+
+    async def run(self) -> None:
+        """Take turns until cancelled."""
+        while True:
+            self._awake.clear()
+            began = self._clock()
+            try:
+                await self.turn()
+            except OperatorError as error:
+                logger.warning("this turn came to nothing: %s", error)
+            self.ended_at = self._clock()
+            self._metrics.turn(self.ended_at - began)
+            await asyncio.sleep(PAUSE_S)
+            try:
+                await asyncio.wait_for(self._awake.wait(), PERIOD_S)
+            except TimeoutError:
+                continue
+
+    async def turn(self) -> None:
+        """Look, decide, act, once. Raises OperatorError if nothing could be looked at."""
+        if self._listed_at is None or self._clock() - self._listed_at > RELIST_S:
+            await self._list()
+        world, away = await self._look()
+        plans = [*self._plan_brokers(world, away), *await self._plan_topics(world, away)]
+        gate = asyncio.Semaphore(TOGETHER_MAX)
+        self._deadline = self._clock() + TURN_S
+        await asyncio.gather(*(self._carry_out(kind, one, plan, world, gate) for kind, one, plan in plans))
+        if world is not None:
+            await self._carry_out_for_all(world)
+        self._forget({_key(kind, one) for kind, one, _ in plans})
+
+    async def lift_finalizers(self) -> None:
+        """Let all Topics go, if the namespace is being deleted: nobody will be here to do it later."""
+        if not await self._kube.is_ending():
+            return
+        for one in await self._kube.list(TOPIC):
+            has = tuple(one["metadata"].get("finalizers") or ())
+            if FINALIZER in has:
+                await self._kube.set_finalizers(TOPIC, one, tuple(name for name in has if name != FINALIZER))
+
+    # -- looking ------------------------------------------------------------------------------------------
+
+    async def _list(self) -> None:
+        for kind, labels in ((TOPIC, None), (BROKER, None), (STATEFULSET, None), (POD, self._cluster.labels)):
+            self._cache.replace(kind, await self._kube.list(kind, labels))
+        self._nodes = await self._list_nodes()
+        self.actor.forget()
+        self._listed_at = self._clock()
+
+    async def _list_nodes(self) -> dict[str, Resource]:
+        """Look at nodes, if a rack is a label of theirs. Whoever may not look does without."""
+        if not any((one.get("spec") or {}).get("rack") for one in self._mine(BROKER)):
+            return {}
+        try:
+            return {one["metadata"]["name"]: one for one in await self._kube.list(NODE)}
+        except Refused as error:
+            logger.warning("racks are known of pods alone: %s", error)
+            return {}
+
+    async def _look(self) -> tuple[World | None, str]:
+        try:
+            world = await self._control.look()
+        except Away as error:
+            if not self._is_away:
+                logger.warning("managers are away: %s", error)
+            self._is_away = True
+            return None, str(error)
+        if self._is_away:
+            logger.info("managers are back")
+        self._is_away = False
+        return world, ""
+
+    def _mine(self, kind: str) -> list[Resource]:
+        """Resources for this cluster."""
+        return [dict(one) for one in self._cache.all(kind) if _cluster_of(one) == self._cluster.name]
+
+    # -- deciding -----------------------------------------------------------------------------------------
+
+    def _plan_brokers(self, world: World | None, away: str) -> list[tuple[str, Resource, Plan]]:
+        sets = self._mine(BROKER)
+        owners = tuple(read_set(one, self._cluster).owner for one in sets if "deletionTimestamp" not in one["metadata"])
+        plans = []
+        for one in sets:
+            observed = BrokersObserved(
+                cluster=self._cluster,
+                statefulset=self._cache.get(STATEFULSET, one["metadata"]["name"]),
+                pods=tuple(self._cache.all(POD)),
+                nodes=self._nodes,
+                owners=owners,
+                world=world,
+                away=away,
+                refusal=self._refusal(BROKER, one, world),
+            )
+            plans.append((BROKER, one, plan_brokers(one, observed, self._now())))
+        return plans
+
+    async def _plan_topics(self, world: World | None, away: str) -> list[tuple[str, Resource, Plan]]:
+        mine = self._mine(TOPIC)
+        first = _firsts(mine)
+        is_gone = await self._is_gone(mine, world)
+        called = call_brokers(world)
+        plans = []
+        for one in mine:
+            eldest = first[name_of(one)]
+            observed = TopicObserved(
+                world=world,
+                away=away,
+                is_gone=is_gone,
+                rival=None if eldest is one else f"Topic {eldest['metadata']['name']}",
+                refusal=self._refusal(TOPIC, one, world),
+                called=called,
+            )
+            plans.append((TOPIC, one, plan_topic(one, observed, self._now())))
+        return plans
+
+    async def _is_gone(self, mine: list[Resource], world: World | None) -> bool:
+        """Whether managers are gone for good; asked only while somebody waits for that."""
+        waiting = any("deletionTimestamp" in one["metadata"] for one in mine)
+        return waiting and world is None and await self._kube.is_ending()
+
+    def _refusal(self, kind: str, resource: Resource, world: World | None) -> str | None:
+        """What was said to the same before. It counts while neither the resource nor the world has changed."""
+        found = self._refusals.get(_key(kind, resource))
+        if found is None:
+            return None
+        is_same = found.generation == resource["metadata"].get("generation", 0)
+        is_same = is_same and (world is None or found.version in {None, world.version})
+        return found.text if is_same and self._clock() < found.until else None
+
+    # -- acting -------------------------------------------------------------------------------------------
+
+    async def _carry_out(
+        self, kind: str, resource: Resource, plan: Plan, world: World | None, gate: asyncio.Semaphore
+    ) -> None:
+        async with gate:
+            key = _key(kind, resource)
+            if plan.status is not None:
+                resource = await self._show(kind, resource, plan.status)
+            if plan.steps and self._clock() < self._deadline and self._patience.may_try(key, self._clock()):
+                await self._do(key, kind, resource, plan.steps, world)
+
+    async def _carry_out_for_all(self, world: World) -> None:
+        """Do what is for no resource that there is: those that tell of topics, and topics whose resources are gone."""
+        mine = self._mine(TOPIC)
+        owners = frozenset(owner_of(one["metadata"]["namespace"], one["metadata"]["name"]) for one in mine)
+        steps = (
+            *plan_releases(world, self._cluster.namespace, owners),
+            *plan_mirrors(world, mine, self._cluster.namespace, self._cluster.name),
+        )
+        if steps and self._patience.may_try(_ALL, self._clock()):
+            await self._do(_ALL, TOPIC, None, steps, world)
+
+    async def _do(
+        self, key: str, kind: str, resource: Resource | None, steps: tuple[Step, ...], world: World | None
+    ) -> None:
+        try:
+            for step in steps:
+                if await self.actor.do(kind, resource, step):
+                    self._metrics.did(type(step).__name__)
+                    self.wake()
+        except (NotFound, Conflict) as error:  # what is known of it here is old: an event is on its way
+            logger.debug("%s: %s", key, error)
+        except Refused as error:
+            self._refuse(key, resource, world, str(error))
+        except Away as error:
+            seconds = self._patience.failed(key, self._clock())
+            self._metrics.failed("away")
+            logger.info("%s: %s; the next try is in %.0f s", key, error, seconds)
+        else:
+            self._patience.succeeded(key)
+
+    def _refuse(self, key: str, resource: Resource | None, world: World | None, text: str) -> None:
+        """Remember that something was refused: the next turn shows it."""
+        generation = resource["metadata"].get("generation", 0) if resource is not None else 0
+        version = world.version if world is not None else None
+        self._refusals[key] = _Refusal(generation, version, self._clock() + REFUSED_S, text)
+        self._metrics.failed("refused")
+        logger.warning("%s: refused: %s", key, text)
+        if resource is None:
+            self._patience.failed(key, self._clock())  # nobody is there to show it to, and nothing keeps it back
+        self.wake()
+
+    async def _show(self, kind: str, resource: Resource, status: Resource) -> Resource:
+        """Show a status, if it is news; return the resource as it is then."""
+        key, before = _key(kind, resource), resource.get("status") or {}
+        seconds = self._clock() - self._shown_at.get(key, float("-inf"))
+        if not should_show(before, status, seconds):
+            return resource
+        try:
+            found = await self._kube.set_status(kind, resource["metadata"]["name"], status)
+            self._shown_at[key] = self._clock()
+            self._cache.hear(kind, None, found)
+            told = news(before, status)
+            if told is not None:
+                await self.actor.do(kind, resource, told)
+        except NotFound:
+            return resource  # it was deleted meanwhile
+        except OperatorError as error:
+            logger.warning("%s: its status could not be shown: %s", key, error)
+            return resource
+        return found
+
+    def _forget(self, keys: set[str]) -> None:
+        self._patience.keep_only({*keys, _ALL})
+        self._refusals = {key: one for key, one in self._refusals.items() if key in keys}
+        self._shown_at = {key: at for key, at in self._shown_at.items() if key in keys}
+
+
+def _key(kind: str, resource: Resource) -> str:
+    return f"{kind} {resource['metadata']['name']} {resource['metadata']['uid']}"
+
+
+def _cluster_of(resource: Any) -> str:  # noqa: ANN401 - any mapping
+    return str((resource.get("spec") or {}).get("cluster", "flotilla"))
+
+
+def _firsts(resources: list[Resource]) -> dict[str, Resource]:
+    """Of resources for one topic, the eldest counts; mirrors come after all others."""
+    first: dict[str, Resource] = {}
+    for one in sorted(resources, key=_age):
+        first.setdefault(name_of(one), one)
+    return first
+
+
+def _age(resource: Resource) -> tuple[bool, str, str]:
+    metadata = resource["metadata"]
+    return is_mirror(resource), metadata.get("creationTimestamp", ""), metadata["name"]

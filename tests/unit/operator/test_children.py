@@ -1,0 +1,77 @@
+"""The resources that a Broker becomes, as golden text: a change of them replaces brokers, so it is made knowingly.
+
+To write the text anew: FLOTILLA_GOLDEN=write pytest tests/unit/operator/test_children.py
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flotilla_operator.brokers.children import make_children
+from flotilla_operator.brokers.children.statefulset import is_other
+from flotilla_operator.brokers.spec import Cluster, read_set
+
+from .worlds import CLUSTER, broker_resource
+
+_GOLDEN = Path(__file__).parent / "testdata"
+_TLS = replace(CLUSTER, tls_secret="certificates", image_pull_secrets=("registry",), auth="off")  # noqa: S106 - a name
+_ALL = {
+    "replicas": 5,
+    "image": "registry.example.com/flotilla:2",
+    "imagePullPolicy": "Always",
+    "storage": {"size": "50Gi", "storageClass": "fast"},
+    "claimRetention": {"whenDeleted": "Delete", "whenScaled": "Delete"},
+    "rack": {"topologyKey": "zone"},
+    "config": {"segment_bytes": "64MiB", "connections_max": 100},
+    "resources": {"requests": {"cpu": "200m"}, "limits": {"memory": "2Gi"}},
+    "template": {
+        "labels": {"team": "logs"},
+        "annotations": {"note": "x"},
+        "extraEnv": [{"name": "TZ", "value": "UTC"}],
+        "serviceAccountName": "mine",
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "high",
+        "spread": {"hosts": "DoNotSchedule", "zones": "Off"},
+        "terminationGracePeriodSeconds": 90,
+    },
+}
+
+
+def children(cluster: Cluster, spec: dict[str, Any]) -> list[dict[str, Any]]:
+    wanted = read_set(broker_resource(**spec), cluster)
+    return make_children(wanted, wanted.replicas, [wanted.owner])
+
+
+@pytest.mark.parametrize(("name", "cluster", "spec"), [("defaults", CLUSTER, {}), ("everything", _TLS, _ALL)])
+def test_children_are_as_the_golden_text_has_them(name: str, cluster: Cluster, spec: dict[str, Any]) -> None:
+    text = yaml.safe_dump_all(children(cluster, spec), sort_keys=False)
+    path = _GOLDEN / f"{name}.yaml"
+    if os.environ.get("FLOTILLA_GOLDEN") == "write":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+def test_a_changed_setting_changes_the_pods() -> None:
+    before, after = (children(CLUSTER, {"config": {"log_level": level}})[-1] for level in ("info", "debug"))
+    assert before["spec"]["template"] != after["spec"]["template"]
+    assert not is_other({**before, "spec": before["spec"]}, after)
+
+
+@pytest.mark.parametrize("spec", [{"storage": {"size": "20Gi"}}, {"storage": {"size": "10Gi", "storageClass": "fast"}}])
+def test_another_volume_needs_another_statefulset(spec: dict[str, Any]) -> None:
+    assert is_other(children(CLUSTER, {})[-1], children(CLUSTER, spec)[-1])
+
+
+def test_the_budget_belongs_to_all_sets_and_is_controlled_by_none() -> None:
+    wanted = read_set(broker_resource(), CLUSTER)
+    owners = [wanted.owner, {**wanted.owner, "name": "fast", "uid": "uid-fast"}]
+    (budget,) = [one for one in make_children(wanted, 3, owners) if one["kind"] == "PodDisruptionBudget"]
+    assert [one["name"] for one in budget["metadata"]["ownerReferences"]] == ["flotilla-broker", "fast"]
+    assert not any(one["controller"] for one in budget["metadata"]["ownerReferences"])

@@ -1,0 +1,225 @@
+"""Turns: what is seen is planned for and done; what fails is tried again later, and what is refused is shown."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from flotilla_operator.cache import Cache
+from flotilla_operator.errors import Away, Refused
+from flotilla_operator.kube import BROKER, POD, STATEFULSET, TOPIC
+from flotilla_operator.metrics import Metrics
+from flotilla_operator.names import FINALIZER
+from flotilla_operator.turns import REFUSED_S, RELIST_S, Turns
+from flotilla_operator.world import World
+
+from .worlds import CLUSTER, NOW, broker_resource, topic, topic_resource, world
+
+Asked = list[tuple[str, Any]]
+
+
+class FakeKube:
+    """Kubernetes, as far as turns see it: it has resources, and remembers what was asked of it."""
+
+    namespace = "q"
+
+    def __init__(self) -> None:
+        self.found: dict[str, list[dict[str, Any]]] = {TOPIC: [], BROKER: [], POD: [], STATEFULSET: []}
+        self.asked: Asked = []
+        self.ends = False
+        self.refuses: dict[str, Exception] = {}
+
+    async def list(self, kind: str, _: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        return [dict(one) for one in self.found.get(kind, [])]
+
+    async def apply(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        self._ask("apply", manifest["kind"])
+        return {**manifest, "metadata": {**manifest["metadata"], "uid": "u", "generation": 1}}
+
+    async def create(self, step: Any) -> None:  # noqa: ANN401 - a step
+        self._ask("create", step.manifest["metadata"]["name"])
+
+    async def remove(self, step: Any) -> None:  # noqa: ANN401
+        self._ask("remove", step.name)
+
+    async def evict(self, step: Any) -> bool:  # noqa: ANN401
+        self._ask("evict", step.pod)
+        return True
+
+    async def set_finalizers(self, _: str, resource: Mapping[str, Any], finalizers: tuple[str, ...]) -> None:
+        self._ask("finalizers", (resource["metadata"]["name"], finalizers))
+
+    async def set_status(self, kind: str, name: str, status: dict[str, Any]) -> dict[str, Any]:
+        self._ask("status", name)
+        (one,) = [one for one in self.found[kind] if one["metadata"]["name"] == name]
+        version = str(int(one["metadata"].get("resourceVersion", "1")) + 1)
+        one |= {"status": status, "metadata": {**one["metadata"], "resourceVersion": version}}
+        return dict(one)
+
+    async def tell(self, _: str, resource: Mapping[str, Any], step: Any, __: str) -> None:  # noqa: ANN401
+        self._ask("tell", (resource["metadata"]["name"], step.reason))
+
+    async def is_ending(self) -> bool:
+        return self.ends
+
+    def _ask(self, what: str, about: Any) -> None:  # noqa: ANN401
+        self.asked.append((what, about))
+        if what in self.refuses:
+            raise self.refuses[what]
+
+    def take(self) -> Asked:
+        """What was asked since the last time."""
+        asked, self.asked = self.asked, []
+        return asked
+
+
+class FakeControl:
+    """Managers: they have a world, or are away."""
+
+    def __init__(self) -> None:
+        self.world: World | None = world()
+        self.asked: list[tuple[str, Any]] = []
+        self.refuses: Exception | None = None
+
+    async def look(self) -> World:
+        if self.world is None:
+            raise Away("nobody answers")
+        return self.world
+
+    async def put_topic(self, name: str, body: Mapping[str, Any]) -> None:
+        self.asked.append((name, dict(body)))
+        if self.refuses is not None:
+            raise self.refuses
+
+    async def release_topic(self, name: str, owner: str) -> None:
+        self.asked.append((name, owner))
+
+
+class Stage:
+    """Turns, with everything around them."""
+
+    def __init__(self) -> None:
+        self.kube, self.control, self.now = FakeKube(), FakeControl(), 0.0
+        self.turns = Turns(
+            CLUSTER,
+            self.kube,  # type: ignore[arg-type]
+            self.control,  # type: ignore[arg-type]
+            Cache(),
+            Metrics(),
+            clock=lambda: self.now,
+            now=lambda: NOW,
+        )
+
+    def turn(self, later_s: float = 0.0) -> None:
+        self.now += later_s
+        asyncio.run(self.turns.turn())
+
+    def condition(self, name: str, kind: str = "Ready") -> tuple[str, str]:
+        (one,) = [one for one in self.kube.found[TOPIC] if one["metadata"]["name"] == name]
+        return next((each["status"], each["reason"]) for each in one["status"]["conditions"] if each["type"] == kind)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_a_topic_is_asked_for_and_shown_and_then_there_is_nothing_to_do(stage: Stage) -> None:
+    stage.kube.found[TOPIC] = [topic_resource()]
+    stage.turn()
+    assert stage.control.asked == [("orders", {"owner": "Topic q/orders"})]
+    assert stage.kube.take() == [("status", "orders"), ("tell", ("orders", "BeingMade"))]
+    stage.control.world = world((topic("orders", (0, 1, 2), owner="Topic q/orders"),))
+    stage.turn()
+    assert stage.condition("orders") == ("True", "Ready")
+    stage.kube.take()
+    stage.turn()
+    assert stage.kube.take() == []
+    assert len(stage.control.asked) == 1
+
+
+def test_what_managers_cannot_do_now_is_tried_again_later(stage: Stage) -> None:
+    stage.kube.found[TOPIC] = [topic_resource()]
+    stage.control.refuses = Away("brokers are away")
+    for _ in range(3):
+        stage.turn(0.1)
+    assert len(stage.control.asked) == 1, "it is left alone for a second"
+    stage.turn(1.0)
+    assert len(stage.control.asked) == 2
+
+
+def test_what_managers_refuse_is_shown_and_asked_again_when_something_changes(stage: Stage) -> None:
+    stage.kube.found[TOPIC] = [topic_resource()]
+    stage.control.refuses = Refused("There are 5000 topics")
+    stage.turn()
+    stage.turn(5)
+    assert stage.condition("orders") == ("False", "Refused")
+    assert len(stage.control.asked) == 1
+    stage.turn(REFUSED_S)
+    assert len(stage.control.asked) == 2, "or it is mended by something that nobody tells of"
+    stage.turn(5)
+    stage.kube.found[TOPIC][0]["metadata"] |= {"generation": 4, "resourceVersion": "99"}
+    stage.turn(RELIST_S + 1)
+    assert len(stage.control.asked) == 3
+
+
+def test_while_managers_are_away_brokers_are_made_and_topics_are_unknown(stage: Stage) -> None:
+    stage.kube.found[TOPIC], stage.kube.found[BROKER] = [topic_resource()], [broker_resource()]
+    stage.control.world = None
+    stage.turn()
+    applied = [about for what, about in stage.kube.take() if what == "apply"]
+    assert applied == ["ServiceAccount", "ConfigMap", "Service", "PodDisruptionBudget", "StatefulSet"]
+    assert stage.condition("orders") == ("Unknown", "ManagersAway")
+    stage.turn()
+    assert not [about for what, about in stage.kube.take() if what == "apply"], "what was applied is not applied again"
+    stage.turn(RELIST_S + 1)
+    assert [about for what, about in stage.kube.take() if what == "apply"], "but for now and then"
+
+
+def test_what_somebody_else_has_changed_is_applied_again(stage: Stage) -> None:
+    stage.kube.found[BROKER] = [broker_resource()]
+    stage.turn()
+    stage.kube.take()
+    same = {"metadata": {"name": "flotilla-broker", "uid": "u", "generation": 1, "resourceVersion": "7"}}
+    stage.turns.actor.hear("Service", same, is_gone=False)
+    stage.turn()
+    assert not [about for what, about in stage.kube.take() if what == "apply"], "its status alone has changed"
+    other = {"metadata": {"name": "flotilla-broker", "uid": "u", "generation": 2, "resourceVersion": "8"}}
+    stage.turns.actor.hear("Service", other, is_gone=False)
+    stage.turn()
+    assert [about for what, about in stage.kube.take() if what == "apply"] == ["Service"]
+
+
+def test_resources_for_another_installation_are_left_alone(stage: Stage) -> None:
+    stage.kube.found[TOPIC] = [topic_resource(cluster="other")]
+    stage.turn()
+    assert (stage.kube.take(), stage.control.asked) == ([], [])
+
+
+def test_topics_that_nobody_owns_show_up_and_those_whose_resource_is_gone_are_let_go(stage: Stage) -> None:
+    stage.control.world = world((topic("free", (0, 1, 2)), topic("left", (0, 1, 2), owner="Topic q/left")))
+    stage.turn()
+    assert stage.control.asked == [("left", "Topic q/left")]
+    assert stage.kube.take() == [("create", "free")]
+
+
+def test_of_two_resources_for_one_topic_the_older_one_counts(stage: Stage) -> None:
+    late = topic_resource("late", topicName="orders")
+    late["metadata"]["creationTimestamp"] = "2026-02-01T00:00:00Z"
+    stage.kube.found[TOPIC] = [late, topic_resource()]
+    stage.control.world = world((topic("orders", (0, 1, 2), owner="Topic q/orders"),))
+    stage.turn()
+    assert stage.condition("late") == ("False", "NameTaken")
+    assert stage.condition("orders") == ("True", "Ready")
+
+
+def test_in_a_namespace_that_is_being_deleted_topics_are_let_go(stage: Stage) -> None:
+    kept = topic_resource(deletionPolicy="Delete")
+    kept["metadata"]["finalizers"] = ["somebody/else", FINALIZER]
+    stage.kube.found[TOPIC] = [kept, topic_resource("other")]
+    asyncio.run(stage.turns.lift_finalizers())
+    assert stage.kube.take() == [], "the operator ends, and that is all"
+    stage.kube.ends = True
+    asyncio.run(stage.turns.lift_finalizers())
+    assert stage.kube.take() == [("finalizers", ("orders", ("somebody/else",)))]
