@@ -151,6 +151,7 @@ def test_tls_ends_at_the_ingress(release: Release, token: str) -> None:
             wait_until("an answer by https", lambda: ask() == 200)
     finally:
         release.upgrade()
+        release.wait_reachable()
 
 
 def get_named(address: str, path: str, headers: dict[str, str], trusted: str) -> int:
