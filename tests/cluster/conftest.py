@@ -9,7 +9,8 @@ they make and remove, and refuse to begin where these are there already.
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,16 @@ _NAMESPACES = ("doomed", "flotilla", "older", "secure")
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def shown(request: pytest.FixtureRequest) -> Callable[[], AbstractContextManager[None]]:
+    """Make a context in which what is printed is seen at once: building takes minutes, the first time."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    assert capture is not None
+    disabled: Callable[[], AbstractContextManager[None]] = capture.global_and_fixture_disabled
+    return disabled
+
+
+@pytest.fixture(scope="session")
+def cluster(shown: Callable[[], AbstractContextManager[None]]) -> Iterator[Cluster]:
     """Kubernetes itself."""
     if "KUBECONFIG" in os.environ and "FLOTILLA_IMAGES" in os.environ:
         given = _given()
@@ -40,7 +50,9 @@ def cluster() -> Iterator[Cluster]:
         pytest.exit(missing, returncode=1)  # somebody asked for it
     if missing is not None:
         pytest.skip(missing)
-    with own.running() as found:
+    with ExitStack() as stack:
+        with shown():
+            found = stack.enter_context(own.running())
         yield found
 
 

@@ -56,8 +56,8 @@ print("waited" if time.monotonic() - began > 4.9 else "in haste")
 @pytest.fixture(scope="module")
 def api(release: Release, token: str) -> Iterator[httpx.Client]:
     """The API, from outside, through the ingress."""
+    release.wait_reachable()
     with httpx.Client(base_url=release.url, headers=bearer(token), timeout=60) as client:
-        wait_until("the ingress to know the way", lambda: client.get("/readyz").status_code == 200)
         yield client
 
 
@@ -151,6 +151,7 @@ def test_tls_ends_at_the_ingress(release: Release, token: str) -> None:
             wait_until("an answer by https", lambda: ask() == 200)
     finally:
         release.upgrade()
+        release.wait_reachable()
 
 
 def get_named(address: str, path: str, headers: dict[str, str], trusted: str) -> int:

@@ -199,6 +199,10 @@ class Release:
         assert self.cluster.http is not None, "say where the ingress controller is: FLOTILLA_HTTP=host:port"
         return f"http://{self.cluster.http}"
 
+    def wait_reachable(self) -> None:
+        """Wait until the ingress controller knows the way: it hears of changed pods a little later than others."""
+        wait_until("the ingress to know the way", lambda: httpx.get(f"{self.url}/readyz", timeout=30).is_success, 60)
+
     def secret(self) -> bytes:
         """What its servers know each other by."""
         return b64decode(self.get("secret", "flotilla-secret")["data"]["secret"])

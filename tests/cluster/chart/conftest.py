@@ -3,7 +3,8 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,8 +133,9 @@ def with_brokers(manifests: list[Manifest], namespace: str) -> list[Manifest]:
 
 
 @pytest.fixture(scope="session")
-def helm() -> str:
-    found = find_helm()
+def helm(shown: Callable[[], AbstractContextManager[None]]) -> str:
+    with shown():
+        found = find_helm()
     if found is None:
         pytest.skip("there is no Helm: put it on the PATH, or name it with FLOTILLA_HELM")
     return found
