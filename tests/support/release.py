@@ -143,7 +143,10 @@ class Release:
         """Wait until a condition is so, of the resource as it was changed last; return it."""
 
         def is_so() -> dict[str, Any] | None:
-            found = self.get(resource)
+            try:
+                found = self.get(resource)
+            except CommandFailed:  # it is not there yet
+                return None
             told = found.get("status", {}).get("conditions", [])
             here = [one for one in told if one["type"] == kind and one["status"] == status]
             is_new = bool(here) and here[0]["observedGeneration"] == found["metadata"]["generation"]

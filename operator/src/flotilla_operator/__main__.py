@@ -29,6 +29,8 @@ from flotilla_operator.turns import Turns
 logger = logging.getLogger("flotilla_operator")
 
 EXIT_UNDEFINED = 7
+_TRIES = 30
+_PAUSE_S = 1.0
 STALE_S = 120.0  # a turn that takes longer has hung: topics are made in seconds
 
 
@@ -76,17 +78,21 @@ async def serve(settings: Settings) -> int:
 
 
 async def _are_defined(kube: Kube) -> bool:
-    """Whether Kubernetes knows our kinds of resources: what is not known cannot be watched."""
-    for kind in (TOPIC, BROKER):
+    """Whether Kubernetes knows our kinds of resources, or will in a moment: what is not known cannot be watched."""
+    trouble = ""
+    for _ in range(_TRIES):
         try:
-            await kube.list(kind)
+            for kind in (TOPIC, BROKER):
+                await kube.list(kind)
         except NotFound:
-            logger.critical("Kubernetes does not know the kind %s: apply the files in crds/, as Helm does", kind)
-            return False
+            trouble = "Kubernetes does not know our resources: apply the files in crds/, as Helm does"
         except OperatorError as error:
-            logger.critical("resources of the kind %s cannot be listed: %s", kind, error)
-            return False
-    return True
+            trouble = f"resources cannot be listed: {error}"
+        else:
+            return True
+        await asyncio.sleep(_PAUSE_S)
+    logger.critical("%s", trouble)
+    return False
 
 
 @contextlib.asynccontextmanager

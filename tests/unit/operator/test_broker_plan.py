@@ -213,6 +213,13 @@ def test_nothing_is_replaced_before_kubernetes_has_seen_the_change() -> None:
     assert other(plan(pods=(pod(0, "old"), pod(1, "old"), pod(2, "old")), found=found).steps) == []
 
 
+def test_an_update_that_was_not_applied_yet_is_not_done() -> None:
+    """Or a resource would be called updated before anything has happened."""
+    planned = plan(broker_resource(config={"log_level": "debug"}), found=found_set(broker_resource()))
+    assert shown(planned, "Updated")[:2] == ("False", "Waiting")
+    assert other(planned.steps) == []
+
+
 def test_with_on_delete_the_moment_is_the_users() -> None:
     planned = plan(broker_resource(update="OnDelete"), pods=(pod(0, "old"), pod(1), pod(2)))
     assert other(planned.steps) == []

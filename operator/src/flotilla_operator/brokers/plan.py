@@ -46,10 +46,12 @@ def plan_brokers(resource: Resource, observed: Observed, now: str) -> Plan:
     current = int(found["spec"].get("replicas", wanted.replicas)) if found is not None else wanted.replicas
     members = find_members(wanted, max(current, wanted.replicas), pods, observed.world)
     scale = scaling.plan_scaling(wanted.replicas, current, members, observed.world)
-    rollout = _rollout(found, members, observed.world)
+    owners = [dict(one) for one in observed.owners] or [wanted.owner]
+    children = make_children(wanted, scale.replicas, owners)
+    rollout = _rollout(found, children[-1], members, observed.world)
     steps = [
         *_adopt(wanted, pods),
-        *_have_children(wanted, found, scale.replicas, observed),
+        *_have_children(wanted, found, children),
         *scale.steps,
         *plan_racks(wanted, members, observed.nodes),
         *_farewells(wanted, members, observed.world),
@@ -63,9 +65,8 @@ def _adopt(wanted: BrokerSet, pods: tuple[Pod, ...]) -> list[Step]:
     return [Label(one.name, {SET_LABEL: wanted.name}) for one in pods if SET_LABEL not in one.labels]
 
 
-def _have_children(wanted: BrokerSet, found: Resource | None, replicas: int, observed: Observed) -> list[Step]:
-    owners = [dict(one) for one in observed.owners] or [wanted.owner]
-    *others, pods = make_children(wanted, replicas, owners)
+def _have_children(wanted: BrokerSet, found: Resource | None, children: list[dict[str, Any]]) -> list[Step]:
+    *others, pods = children
     steps: list[Step] = [Apply(one) for one in others]
     if found is None:
         return [*steps, Apply(pods)]
@@ -80,12 +81,13 @@ def _have_children(wanted: BrokerSet, found: Resource | None, replicas: int, obs
     return [*steps, Apply(pods)]
 
 
-def _rollout(found: Resource | None, members: tuple[Member, ...], world: World | None) -> Rollout:
+def _rollout(found: Resource | None, pods: Resource, members: tuple[Member, ...], world: World | None) -> Rollout:
     """Look where an update is. What Kubernetes says of revisions counts when it has seen the last change."""
     if found is None:
         return Rollout(waits_for="the StatefulSet")
     seen = found.get("status") or {}
     is_seen = seen.get("observedGeneration") == found["metadata"].get("generation")
+    is_seen = is_seen and statefulset.is_applied(found, pods)
     return plan_rollout(members, seen.get("updateRevision") if is_seen else None, world)
 
 

@@ -5,7 +5,11 @@ from being made again. OnDelete, because Kubernetes would replace a broker witho
 do without it: see `rollout`.
 """
 
+import hashlib
+from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from flotilla_operator.brokers.children import configmap
 from flotilla_operator.brokers.children.service import CLIENT_PORT, PEER_PORT
@@ -13,12 +17,14 @@ from flotilla_operator.brokers.spec import BROKER, BrokerSet, spread
 from flotilla_operator.names import GROUP
 
 UID = 10001
+_DIGEST = f"{GROUP}/digest"  # of the spec that was applied
 _TLS = "/etc/flotilla/tls"
 _SECRET = "/etc/flotilla/secret"  # noqa: S105 - a folder
 
 
 def make(wanted: BrokerSet, replicas: int) -> dict[str, Any]:
     """Make the StatefulSet, of as many pods as there should be now."""
+    spec = _spec(wanted, replicas)
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -26,22 +32,33 @@ def make(wanted: BrokerSet, replicas: int) -> dict[str, Any]:
             "name": wanted.name,
             "namespace": wanted.namespace,
             "labels": wanted.labels,
+            "annotations": {_DIGEST: hashlib.sha256(msgspec.json.encode(spec, order="sorted")).hexdigest()[:16]},
             "ownerReferences": [wanted.owner],
         },
-        "spec": {
-            "serviceName": wanted.name,
-            "replicas": replicas,
-            "podManagementPolicy": "Parallel",
-            "updateStrategy": {"type": "OnDelete"},
-            "persistentVolumeClaimRetentionPolicy": {
-                "whenDeleted": wanted.when_deleted,
-                "whenScaled": wanted.when_scaled,
-            },
-            "selector": {"matchLabels": wanted.selector},
-            "template": {"metadata": _pod_metadata(wanted), "spec": _pod_spec(wanted)},
-            "volumeClaimTemplates": [_claim(wanted)],
-        },
+        "spec": spec,
     }
+
+
+def _spec(wanted: BrokerSet, replicas: int) -> dict[str, Any]:
+    return {
+        "serviceName": wanted.name,
+        "replicas": replicas,
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "OnDelete"},
+        "persistentVolumeClaimRetentionPolicy": {
+            "whenDeleted": wanted.when_deleted,
+            "whenScaled": wanted.when_scaled,
+        },
+        "selector": {"matchLabels": wanted.selector},
+        "template": {"metadata": _pod_metadata(wanted), "spec": _pod_spec(wanted)},
+        "volumeClaimTemplates": [_claim(wanted)],
+    }
+
+
+def is_applied(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Tell whether what is there was made of what is wanted now; what Kubernetes says of it then counts."""
+    said = found["metadata"].get("annotations") or {}
+    return bool(said.get(_DIGEST) == wanted["metadata"]["annotations"][_DIGEST])
 
 
 FIXED = ("serviceName", "podManagementPolicy", "selector")
