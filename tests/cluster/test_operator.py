@@ -1,7 +1,6 @@
 """The operator itself: it may do little, can die at any moment, and nothing waits for it."""
 
 import re
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,14 +99,14 @@ def partitions(release: Release, name: str) -> int:
 
 @contextmanager
 def killing(release: Release, pause_s: float = 4.0) -> Iterator[None]:
-    """Kill the operator's process every few seconds."""
+    """Kill the operator every few seconds. A new pod comes at once; a container would be started later each time."""
     stop = threading.Event()
 
     def kill() -> None:
         while not stop.wait(pause_s):
             for pod in release.pods("operator"):
                 if release.is_ready(pod):
-                    release.signal(pod, signal.SIGKILL)
+                    release.destroy(pod)
 
     thread = threading.Thread(target=kill)
     thread.start()
