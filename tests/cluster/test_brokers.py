@@ -138,3 +138,20 @@ def test_an_image_that_does_not_exist_costs_one_broker_and_is_mended(release: Re
     release.patch(_SET, {"spec": {"image": image, "imagePullPolicy": "IfNotPresent"}})
     release.wait_condition(_SET, "Updated")
     release.wait_condition(_SET, "Ready")
+
+
+def test_racks_are_labels_of_nodes(release: Release) -> None:
+    """What a broker fails together with is known to managers, which spread replicas over it."""
+    if not release.cluster.is_ours:
+        pytest.skip("nodes of a cluster that is not ours are left as they are")
+    label = "topology.kubernetes.io/zone"
+    (node,) = [one["metadata"]["name"] for one in release.cluster.get("nodes")["items"]]
+    release.cluster.kubectl("label", "node", node, f"{label}=here")
+    try:
+        wait_until(
+            "brokers to be in that rack",
+            lambda: {one.get("rack") for one in release.get(_SET)["status"]["brokers"]} == {"here"},
+            120,
+        )
+    finally:
+        release.cluster.kubectl("label", "node", node, f"{label}-")

@@ -14,11 +14,11 @@ _URL = "http://127.0.0.1:8080"
 _WALK_S = 900
 
 
-def blocks(document: str, heading: str) -> list[str]:
-    """Read the shell blocks of a section, but for one that makes a cluster: there is one."""
+def blocks(document: str, heading: str, language: str = "sh") -> list[str]:
+    """Read the blocks of a section, but for one that makes a cluster: there is one."""
     text = (ROOT / document).read_text(encoding="utf-8")
     section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    found: list[str] = re.findall(r"^```sh\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE)
+    found: list[str] = re.findall(rf"^```{language}\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE)
     return [block for block in found if _MAKES_A_CLUSTER not in block]
 
 

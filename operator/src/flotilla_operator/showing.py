@@ -8,6 +8,8 @@ from flotilla_operator.steps import Tell
 
 FIGURES_S = 15.0  # figures change all the time; so often they are shown
 _FIGURES = {"messages", "bytes", "lag", "diskBytes"}
+# Reasons that pass by themselves: nobody has to be warned of them.
+_PASSING = {"BeingChanged", "BeingMade", "Leaving", "Pending", "Replacing", "Scaling", "Starting", "Waiting"}
 
 Status = Mapping[str, Any]
 
@@ -24,7 +26,7 @@ def news(before: Status, after: Status) -> Tell | None:
     was, is_ = _ready(before), _ready(after)
     if is_ is None or (was is not None and (was["status"], was["reason"]) == (is_["status"], is_["reason"])):
         return None
-    return Tell(is_["reason"], is_["message"], warning=is_["status"] == FALSE and was is not None)
+    return Tell(is_["reason"], is_["message"], warning=is_["status"] == FALSE and is_["reason"] not in _PASSING)
 
 
 def _ready(status: Status) -> Mapping[str, Any] | None:

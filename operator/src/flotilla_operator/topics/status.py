@@ -25,7 +25,7 @@ def placed(topic: Topic, views: Sequence[PartitionView]) -> Condition:
     if headless:
         text = f"{count(len(headless), 'partition')} without a leader: {some(headless)}"
         return Condition(PLACED, FALSE, "NoLeader", text)
-    return Condition(PLACED, TRUE, "Placed", f"all of {count(len(views), 'partition')} have a leader")
+    return Condition(PLACED, TRUE, "Placed", "every partition has a leader")
 
 
 def replicated(views: Sequence[PartitionView], called: Mapping[str, str]) -> Condition:
