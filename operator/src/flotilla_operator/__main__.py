@@ -59,22 +59,28 @@ async def serve(settings: Settings) -> int:
     async with _health(settings, turns, metrics, began):
         turning = asyncio.create_task(turns.run())
         logger.info("looks after cluster %s in namespace %s", settings.cluster, settings.namespace)
-        await kopf.operator(
-            registry=make_registry(settings.brokers, cache, turns),
-            settings=make_kopf_settings(),
-            namespaces=[settings.namespace],
-            standalone=True,
-        )
-        turning.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await turning
         try:
-            await turns.lift_finalizers()
-        except OperatorError as error:
-            logger.warning("finalizers of Topics could not be looked at: %s", error)
+            await kopf.operator(
+                registry=make_registry(settings.brokers, cache, turns),
+                settings=make_kopf_settings(),
+                namespaces=[settings.namespace],
+                standalone=True,
+            )
+        finally:
+            turning.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await turning
+            await _let_go(turns)
     control.close()
     await kube.close()
     return 0
+
+
+async def _let_go(turns: Turns) -> None:
+    try:
+        await turns.lift_finalizers()
+    except OperatorError as error:
+        logger.warning("finalizers of Topics could not be looked at: %s", error)
 
 
 async def _are_defined(kube: Kube) -> bool:

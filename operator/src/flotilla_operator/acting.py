@@ -90,12 +90,14 @@ class Actor:
         logger.info("applied %s %s", *key)
         return True
 
-    def hear(self, kind: str, resource: Manifest, *, is_gone: bool) -> None:
-        """Hear of a resource: if somebody else has changed it, it is applied again."""
+    def hear(self, kind: str, resource: Manifest, *, is_gone: bool) -> bool:
+        """Hear of a resource: if somebody else has changed it, it is applied again. Tell whether that is so."""
         key = (kind, resource["metadata"]["name"])
         before = self._applied.get(key)
-        if before is not None and (is_gone or before[1] != version_of(resource)):
+        is_changed = before is not None and (is_gone or before[1] != version_of(resource))
+        if is_changed:
             del self._applied[key]
+        return is_changed
 
     def forget(self) -> None:
         """Apply everything again, whatever was heard."""

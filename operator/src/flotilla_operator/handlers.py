@@ -34,8 +34,8 @@ def make_registry(cluster: Cluster, cache: Cache, turns: Turns) -> kopf.Operator
 
     def listen(kind: str) -> Any:  # noqa: ANN401 - a function that kopf calls with what it likes
         async def on_event(event: kopf.RawEvent, **_: Any) -> None:  # noqa: ANN401
-            _hear(kind, event, cache, turns.actor)
-            turns.wake()
+            if _hear(kind, event, cache, turns.actor):
+                turns.wake()
 
         return on_event
 
@@ -53,11 +53,11 @@ def _log_in(**options: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - as 
     return kopf.login_with_service_account(**options) or kopf.login_with_kubeconfig(**options)
 
 
-def _hear(kind: str, event: kopf.RawEvent, cache: Cache, actor: Actor) -> None:
+def _hear(kind: str, event: kopf.RawEvent, cache: Cache, actor: Actor) -> bool:
+    """Take an event; tell whether it is news. What the operator has written itself comes back, and is none."""
     resource = dict(event["object"])
-    if kind in _KEPT:
-        cache.hear(kind, event["type"], resource)
-    actor.hear(kind, resource, is_gone=event["type"] == "DELETED")
+    is_news = cache.hear(kind, event["type"], resource) if kind in _KEPT else False
+    return actor.hear(kind, resource, is_gone=event["type"] == "DELETED") or is_news
 
 
 def make_kopf_settings() -> kopf.OperatorSettings:

@@ -23,6 +23,7 @@ _NAMESPACED = {
     TOPIC: (GROUP, VERSION, "topics"),
     BROKER: (GROUP, VERSION, "brokers"),
     STATEFULSET: ("apps", "v1", "statefulsets"),
+    "Deployment": ("apps", "v1", "deployments"),
     POD: ("", "v1", "pods"),
     "ConfigMap": ("", "v1", "configmaps"),
     "Event": ("", "v1", "events"),
@@ -41,6 +42,7 @@ _KINDS: dict[str, Any] = {
 _NOT_FOUND, _CONFLICT, _TOO_MANY = 404, 409, 429
 _FORBIDDEN = {401, 403}
 _SERVER_ERROR = 500
+_NOT_TYPED = "failed to create typed patch object"
 _SECONDS = 20.0
 _MESSAGE_MAX = 1000
 
@@ -106,6 +108,13 @@ class Kube:
         except NotFound:
             return False
         return True
+
+    async def scale(self, kind: str, name: str, replicas: int) -> None:
+        """Have so many pods of something, if it is there."""
+        try:
+            await self._merge(_KINDS[kind], name, {"spec": {"replicas": replicas}})
+        except NotFound:
+            return
 
     async def evict(self, step: Evict) -> bool:
         """Have a pod go, if the disruption budget allows it; tell whether it did."""
@@ -205,4 +214,5 @@ def _error(code: int, text: str) -> Away | Refused:
     kinds: dict[int, type[Refused]] = {_NOT_FOUND: NotFound, _CONFLICT: Conflict, _TOO_MANY: TooMany}
     if code in kinds:
         return kinds[code](text)
-    return Away(text) if code >= _SERVER_ERROR or code == 0 else Refused(text)
+    is_ours = _NOT_TYPED in text  # the API server says 500 to what was written in a way that it cannot read
+    return Away(text) if (code >= _SERVER_ERROR and not is_ours) or code == 0 else Refused(text)

@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import yaml
 
 from flotilla.serving import logs
 from flotilla_operator.errors import OperatorError
-from flotilla_operator.kube import DEFINITION, TOPIC, Data, Kube
+from flotilla_operator.kube import DEFINITION, POD, TOPIC, Data, Kube, NotFound
 from flotilla_operator.names import FINALIZER
 
 logger = logging.getLogger("flotilla_operator.prepare")
@@ -28,6 +28,7 @@ KEEP = {"helm.sh/resource-policy": "keep"}
 _KINDS = {"statefulset": "StatefulSet", "service": "Service", "poddisruptionbudget": "PodDisruptionBudget"}
 _ESTABLISHED_S = 60
 _LOOK_S = 0.5
+_GONE_S = 120
 
 
 async def upgrade(kube: Kube, definitions: Sequence[Data], kept: Sequence[str], manifest: Data | None) -> None:
@@ -56,9 +57,20 @@ def _is_established(definition: dict[str, Any] | None) -> bool:
     return any(one["type"] == "Established" and one["status"] == "True" for one in held)
 
 
-async def delete(kube: Kube, cluster: str) -> None:
-    """Do what is done before Flotilla is removed. Raises OperatorError."""
-    for one in await kube.list(TOPIC):
+async def delete(kube: Kube, cluster: str, operator: str, labels: Mapping[str, str]) -> None:
+    """Do what is done before Flotilla is removed. Raises OperatorError.
+
+    The operator goes first: it would say again what is taken back here.
+    """
+    await kube.scale("Deployment", operator, 0)
+    async with asyncio.timeout(_GONE_S):
+        while await kube.list(POD, labels):  # noqa: ASYNC110 - only the server knows
+            await asyncio.sleep(_LOOK_S)
+    try:
+        topics = await kube.list(TOPIC)
+    except NotFound:  # somebody has removed the definitions, and all resources with them
+        return
+    for one in topics:
         has = tuple(one["metadata"].get("finalizers") or ())
         if FINALIZER in has and one["spec"].get("cluster") == cluster:
             await kube.set_finalizers(TOPIC, one, tuple(name for name in has if name != FINALIZER))
@@ -85,6 +97,8 @@ def main(arguments: Sequence[str]) -> int:
     before_upgrade.add_argument("--apply", type=_read, metavar="FILE", help="a resource to apply")
     before_delete = commands.add_parser("delete", help="before Flotilla is removed")
     before_delete.add_argument("--cluster", required=True, help="the name of the installation")
+    before_delete.add_argument("--operator", required=True, help="the operator's Deployment")
+    before_delete.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="labels of its pods")
     options = parser.parse_args(arguments)
     logs.set_up("info", "prepare")
     try:
@@ -101,7 +115,8 @@ async def _run(options: argparse.Namespace) -> None:
         if options.command == "upgrade":
             await upgrade(kube, options.definitions, options.keep, options.apply)
         else:
-            await delete(kube, options.cluster)
+            labels = dict(one.split("=", 1) for one in options.label)
+            await delete(kube, options.cluster, options.operator, labels)
     finally:
         await kube.close()
 

@@ -95,10 +95,15 @@ class Turns:
             began = self._clock()
             try:
                 await self.turn()
+                self.ended_at = self._clock()
             except OperatorError as error:
                 logger.warning("this turn came to nothing: %s", error)
-            self.ended_at = self._clock()
-            self._metrics.turn(self.ended_at - began)
+                self.ended_at = self._clock()
+            except (
+                Exception
+            ):  # a fault of ours: the next turn may do better, and if none does, the liveness probe sees it
+                logger.exception("this turn failed")
+            self._metrics.turn(self._clock() - began)
             await asyncio.sleep(PAUSE_S)
             try:
                 await asyncio.wait_for(self._awake.wait(), PERIOD_S)
@@ -125,7 +130,10 @@ class Turns:
         for one in await self._kube.list(TOPIC):
             has = tuple(one["metadata"].get("finalizers") or ())
             if FINALIZER in has:
-                await self._kube.set_finalizers(TOPIC, one, tuple(name for name in has if name != FINALIZER))
+                try:
+                    await self._kube.set_finalizers(TOPIC, one, tuple(name for name in has if name != FINALIZER))
+                except Refused as error:  # somebody else changes it, or it is gone: the others are let go in any case
+                    logger.warning("Topic %s: %s", one["metadata"]["name"], error)
 
     # -- looking ------------------------------------------------------------------------------------------
 
@@ -265,8 +273,7 @@ class Turns:
         self._refusals[key] = _Refusal(generation, version, self._clock() + REFUSED_S, text)
         self._metrics.failed("refused")
         logger.warning("%s: refused: %s", key, text)
-        if resource is None:
-            self._patience.failed(key, self._clock())  # nobody is there to show it to, and nothing keeps it back
+        self._patience.failed(key, self._clock())  # to ask for the same at once does not help
         self.wake()
 
     async def _show(self, kind: str, resource: Resource, status: Resource) -> Resource:
@@ -296,7 +303,9 @@ class Turns:
 
 
 def _key(kind: str, resource: Resource) -> str:
-    return f"{kind} {resource['metadata']['name']} {resource['metadata']['uid']}"
+    """Name a resource as it was said: one that was changed is tried at once, whatever was before."""
+    metadata = resource["metadata"]
+    return f"{kind} {metadata['name']} {metadata['uid']} {metadata.get('generation', 0)}"
 
 
 def _cluster_of(resource: Any) -> str:  # noqa: ANN401 - any mapping

@@ -127,6 +127,15 @@ def test_a_broker_that_came_back_with_an_empty_disk_is_a_new_one_and_the_old_one
     assert other(planned.steps) == [], "what is missed is not forgotten"
 
 
+def test_nobody_is_lost_while_nobody_is_heard_of() -> None:
+    """After a restart, managers have heard of nobody yet: who is there now is not known."""
+    brokers = (broker(0), broker(1), broker(2, active=False), broker(3, ordinal=2, active=False))
+    planned = plan(there=world((ORDERS,), brokers))
+    assert other(planned.steps) == []
+    assert planned.status is not None
+    assert planned.status["brokers"][2]["id"] == broker_id(3), "the one that came last"
+
+
 def test_an_old_broker_that_held_nothing_is_forgotten() -> None:
     brokers = (broker(0), broker(1), broker(4, ordinal=2, active=False), broker(2))
     assert other(plan(there=world((ORDERS,), brokers)).steps) == [RemoveBroker(broker_id(4))]
@@ -201,6 +210,13 @@ def test_all_that_a_bad_image_broke_are_replaced_one_after_the_other() -> None:
     assert isinstance(step, Evict)
 
 
+def test_pods_that_could_not_even_start_are_replaced_when_the_spec_is_mended() -> None:
+    """A Secret that is missing, or no room: they are not failures to Kubernetes, and wait for ever."""
+    stuck = tuple({**pod(at, "bad", ready=False), "status": {"phase": "Pending"}} for at in range(3))
+    (step,) = other(plan(pods=stuck, there=world()).steps)
+    assert isinstance(step, Evict)
+
+
 def test_a_broken_broker_that_is_as_the_spec_says_stops_the_update() -> None:
     broken = pod(1, "new", ready=False, failure="ImagePullBackOff")
     planned = plan(pods=(pod(0, "old"), broken, pod(2, "old")))
@@ -272,6 +288,34 @@ def test_brokers_that_hold_nothing_go_and_are_forgotten() -> None:
     gone = (*told[:3], broker(3, wanted=False, active=False), broker(4, wanted=False, active=False))
     planned = plan(there=world((ORDERS,), gone))
     assert other(planned.steps) == [RemoveBroker(broker_id(3)), RemoveBroker(broker_id(4))]
+
+
+def test_brokers_that_hold_replicas_stay_when_the_statefulset_is_made_anew() -> None:
+    """Somebody deleted it, or it had to be replaced: its pods are there, and so are the brokers that hold something."""
+    brokers = (*(broker(at) for at in range(3)), broker(3, wanted=False), broker(4, wanted=False))
+    there = world((ORDERS, topic("more", (4, 1, 2))), brokers)
+    for pods in (FIVE, FIVE[:3]):
+        observed = Observed(CLUSTER, None, pods, world=there)
+        assert applied_replicas(plan_brokers(broker_resource(), observed, NOW)) == 5
+
+
+def test_a_broker_that_may_register_in_the_next_moment_stays() -> None:
+    brokers = tuple(broker(at) for at in range(3))
+    found = found_set(broker_resource(), replicas=4)
+    starting = plan(pods=(*ALL, pod(3, ready=False)), there=world((ORDERS,), brokers), found=found)
+    assert applied_replicas(starting) == 4
+    broken = plan(
+        pods=(*ALL, pod(3, ready=False, failure="ImagePullBackOff")), there=world((ORDERS,), brokers), found=found
+    )
+    assert applied_replicas(broken) == 3
+
+
+def test_a_broker_that_comes_back_with_its_place_takes_part_again() -> None:
+    """It was removed when there were fewer; its volume was kept, and so was its id."""
+    resource = broker_resource(replicas=4)
+    brokers = (broker(0), broker(1), broker(2), broker(3, wanted=False, removed=True, active=False))
+    planned = plan(resource, pods=FIVE[:4], there=world((ORDERS,), brokers), found=found_set(resource, replicas=4))
+    assert other(planned.steps) == [PutBroker(broker_id(3), {"wanted": True, "cordoned": False})]
 
 
 def test_nobody_goes_while_managers_are_away() -> None:

@@ -80,7 +80,7 @@ def test_a_topic_that_is_as_it_should_be_needs_nothing_and_is_ready() -> None:
         ({}, {"partitions": 3}),
         ({}, {"retention": {"time": "1h"}}),
         ({}, {"retention": {"size": "1MiB"}}),
-        ({"batch_bytes_max": 4096}, {}),
+        ({"batch_bytes_max": 4096}, {"config": {"batchBytesMax": 8192}}),
         ({}, {"config": {"compression": "zstd"}}),
     ],
 )
@@ -201,8 +201,7 @@ def test_only_a_resource_whose_records_go_with_it_has_a_finalizer() -> None:
 def test_records_go_with_a_resource_that_says_so() -> None:
     there = topic("orders", (0, 1, 2), owner=OWNER)
     steps = plan_topic(deleted("Delete", there.id), Observed(world((there,))), NOW).steps
-    assert steps[0] == DeleteTopic("orders", there.id, OWNER)
-    assert steps[-1] == SetFinalizers(())
+    assert steps[:2] == (DeleteTopic("orders", there.id, OWNER), SetFinalizers(()))
 
 
 @pytest.mark.parametrize(
@@ -212,10 +211,10 @@ def test_a_topic_that_is_not_certainly_its_own_stays(topic_id: str | None, owner
     """Nothing is deleted after a restore, or because a name was used again."""
     there = topic("orders", (0, 1, 2), owner=owner)
     resource = deleted("Delete", there.id if topic_id == "own" else topic_id)
-    told, last = plan_topic(resource, Observed(world((there,))), NOW).steps
+    released, told = plan_topic(resource, Observed(world((there,))), NOW).steps
+    assert released == SetFinalizers(()), "whether or not it can be told"
     assert isinstance(told, Tell)
     assert told.warning
-    assert last == SetFinalizers(())
 
 
 @pytest.mark.parametrize(
@@ -224,6 +223,11 @@ def test_a_topic_that_is_not_certainly_its_own_stays(topic_id: str | None, owner
         ("Delete", Observed(world()), (SetFinalizers(()),)),  # the topic is gone
         ("Delete", Observed(None, is_gone=True), (SetFinalizers(()),)),  # everything is
         ("Delete", Observed(None), ()),  # managers will be back
+        (
+            "Delete",
+            Observed(world((topic("orders", (0, 1, 2), owner=OWNER, state="creating"),))),
+            (),
+        ),  # it is being made
         ("Retain", Observed(None), (SetFinalizers(()),)),  # nobody has to be asked
     ],
 )
@@ -241,6 +245,27 @@ def test_a_topic_whose_resource_is_gone_belongs_to_nobody() -> None:
         )
     )
     assert plan_releases(there, "q", frozenset({OWNER})) == (ReleaseTopic("gone", "Topic q/gone"),)
+
+
+def test_what_is_not_said_of_a_topic_that_is_taken_over_stays() -> None:
+    there = topic("orders", (0, 1, 2), batch_bytes_max=4096, compression="zstd", retention_bytes=7, owner=OWNER)
+    assert plan_topic(topic_resource(), Observed(world((there,))), NOW).steps == ()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}},
+        {"managedFields": [{"manager": "kubectl", "operation": "Apply", "fieldsV1": {"f:spec": {}}}]},
+    ],
+)
+def test_a_mirror_that_somebody_has_applied_is_theirs_whatever_it_says(said: dict[str, Any]) -> None:
+    mirror = topic_resource(topicName="orders")
+    ours = {"manager": "flotilla-operator", "operation": "Update", "fieldsV1": {"f:spec": {}}}
+    mirror["metadata"] |= {"labels": {MIRRORED: "true"}, "managedFields": [ours]}
+    assert read_wish(mirror).is_mirror
+    mirror["metadata"] |= said
+    assert not read_wish(mirror).is_mirror
 
 
 def test_a_mirror_wants_nothing_until_somebody_says_more_in_it() -> None:

@@ -164,6 +164,17 @@ def test_what_managers_refuse_is_shown_and_asked_again_when_something_changes(st
     assert len(stage.control.asked) == 3
 
 
+def test_what_kubernetes_refuses_is_shown_and_not_asked_again_at_once(stage: Stage) -> None:
+    stage.kube.found[BROKER] = [broker_resource()]
+    stage.kube.refuses["apply"] = Refused("spec.template.spec.containers[0]: Required value")
+    for _ in range(5):
+        stage.turn(0.1)
+    asked = [about for what, about in stage.kube.take() if what == "apply"]
+    assert asked == ["ServiceAccount"]
+    (shown,) = [one for one in stage.kube.found[BROKER][0]["status"]["conditions"] if one["type"] == "Accepted"]
+    assert (shown["status"], shown["reason"]) == ("False", "Refused")
+
+
 def test_while_managers_are_away_brokers_are_made_and_topics_are_unknown(stage: Stage) -> None:
     stage.kube.found[TOPIC], stage.kube.found[BROKER] = [topic_resource()], [broker_resource()]
     stage.control.world = None

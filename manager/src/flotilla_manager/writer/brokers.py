@@ -93,7 +93,8 @@ def instruct(*, rack: str | None, wanted: bool, cordoned: bool) -> Decision:
 
     def decide(known: Broker | None, _: Snapshot) -> Broker:
         broker = registered(known)
-        return replace(broker, rack=rack or broker.rack, wanted=wanted, cordoned=cordoned)
+        removed = broker.removed and not wanted  # one that is wanted again takes part again
+        return replace(broker, rack=rack or broker.rack, wanted=wanted, cordoned=cordoned, removed=removed)
 
     return decide
 

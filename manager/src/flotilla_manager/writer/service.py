@@ -101,7 +101,8 @@ class WriterService:
 
     async def put_topic(self, name: str, **options: Any) -> Topic:  # noqa: ANN401 - as TopicSpec has them
         """Have a topic as it should be: made, or changed; to say it again changes nothing."""
-        return await self._topics.put(self._epoch(), self._spec(name, options), self._retention.keys() - options.keys())
+        kept = {*self._retention, "batch_bytes_max", "compression"} - options.keys()
+        return await self._topics.put(self._epoch(), self._spec(name, options), kept)
 
     async def change_topic(self, name: str, **changes: Any) -> Topic:  # noqa: ANN401 - as TopicSpec has them
         """Change what is given of a topic, and nothing else."""

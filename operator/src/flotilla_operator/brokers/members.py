@@ -26,7 +26,8 @@ class Member:
     broker: Broker | None
     phase: str
     message: str = ""
-    lost: tuple[Broker, ...] = ()  # brokers that were here before, with another disk, and are missed
+    here: tuple[Broker, ...] = ()  # all brokers that were ever here, and were not removed
+    lost: tuple[Broker, ...] = ()  # those of them that are gone for good: another one serves in their place
 
 
 def find_members(wanted: BrokerSet, places: int, pods: tuple[Pod, ...], world: World | None) -> tuple[Member, ...]:
@@ -38,17 +39,31 @@ def find_members(wanted: BrokerSet, places: int, pods: tuple[Pod, ...], world: W
 
 def _find(wanted: BrokerSet, ordinal: int, pod: Pod | None, world: World | None) -> Member:
     name = wanted.pod(ordinal)
-    here = [one for one in world.brokers if one.host == wanted.host(name)] if world is not None else []
-    current = min(here, key=lambda one: _age(one, world), default=None) if world is not None else None
+    here = () if world is None else tuple(one for one in world.brokers if one.host == wanted.host(name))
+    current = _current(here, world) if world is not None else None
     phase, message = _phase(pod, current, world)
-    lost = tuple(one for one in here if one is not current and not one.removed and not one.active)
-    return Member(name=name, ordinal=ordinal, pod=pod, broker=current, phase=phase, message=message, lost=lost)
+    known = tuple(one for one in here if not one.removed)
+    is_sure = world is not None and current is not None and _is_heard(current, world)
+    lost = tuple(one for one in known if one is not current and not one.active) if is_sure else ()
+    return Member(
+        name=name, ordinal=ordinal, pod=pod, broker=current, phase=phase, message=message, here=known, lost=lost
+    )
 
 
-def _age(broker: Broker, world: World) -> tuple[bool, bool, float]:
-    """Order brokers at one address: whoever is there now comes first."""
+def _current(here: tuple[Broker, ...], world: World) -> Broker | None:
+    """Tell who of those at one address is there now: whoever is heard of; if nobody is, the one that came last."""
+
+    def age(at: int) -> tuple[bool, bool, float, int]:
+        report = world.reports.get(here[at].id)
+        seconds = report.seconds_ago if report is not None else float("inf")
+        return here[at].removed, not here[at].active, seconds, -at
+
+    return here[min(range(len(here)), key=age)] if here else None
+
+
+def _is_heard(broker: Broker, world: World) -> bool:
     report = world.reports.get(broker.id)
-    return broker.removed, not broker.active, report.seconds_ago if report is not None else float("inf")
+    return report is not None and report.is_fresh
 
 
 def _phase(pod: Pod | None, broker: Broker | None, world: World | None) -> tuple[str, str]:
@@ -72,7 +87,7 @@ def _phase_of_broker(broker: Broker | None, world: World | None, *, is_ready: bo
         return (UNREACHABLE, "managers do not hear of it") if is_ready else starting
     behind = max((one.lag for one in report.replicas), default=0)
     if behind > LAG_MAX:
-        return LAGGING, f"it lacks {behind} entries"
+        return LAGGING, "replicas on it are far behind"
     return (RUNNING, "") if is_ready else starting
 
 

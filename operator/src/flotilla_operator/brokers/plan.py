@@ -21,6 +21,8 @@ from flotilla_operator.world import World
 
 Resource = Mapping[str, Any]
 
+PLACES_MAX = 100  # as the definition of the resource has it
+
 
 @dataclass(frozen=True)
 class Observed:
@@ -43,7 +45,7 @@ def plan_brokers(resource: Resource, observed: Observed, now: str) -> Plan:
     wanted = read_set(resource, observed.cluster)
     pods = read_pods(observed.pods, wanted.name)
     found = observed.statefulset
-    current = int(found["spec"].get("replicas", wanted.replicas)) if found is not None else wanted.replicas
+    current = _count_places(wanted, found, pods, observed.world)
     members = find_members(wanted, max(current, wanted.replicas), pods, observed.world)
     scale = scaling.plan_scaling(wanted.replicas, current, members, observed.world)
     owners = [dict(one) for one in observed.owners] or [wanted.owner]
@@ -58,6 +60,19 @@ def plan_brokers(resource: Resource, observed: Observed, now: str) -> Plan:
         *_replace(wanted, rollout),
     ]
     return Plan(tuple(steps), _status(resource, wanted, members, scale, rollout, observed, now))
+
+
+def _count_places(wanted: BrokerSet, found: Resource | None, pods: tuple[Pod, ...], world: World | None) -> int:
+    """Count the places that there are.
+
+    Without a StatefulSet, pods that it has left behind count, and brokers that hold something: one that is made anew
+    takes none of them away.
+    """
+    if found is not None:
+        return int(found["spec"].get("replicas", wanted.replicas))
+    hosts = {one.host for one in world.brokers if world.held.get(one.id)} if world is not None else set()
+    held = [ordinal for ordinal in range(PLACES_MAX) if wanted.host(wanted.pod(ordinal)) in hosts]
+    return max([wanted.replicas, *(pod.ordinal + 1 for pod in pods), *(ordinal + 1 for ordinal in held)])
 
 
 def _adopt(wanted: BrokerSet, pods: tuple[Pod, ...]) -> list[Step]:

@@ -32,6 +32,7 @@ class Pod:
     node: str | None = None
     is_ready: bool = False
     is_leaving: bool = False
+    never_ran: bool = False  # not even its container was started
     waits_for: str | None = None  # why it was not placed on a node
     failure: str | None = None  # why its container does not start
 
@@ -58,6 +59,7 @@ def _read(resource: Resource, set_name: str) -> Pod | None:
         node=(resource.get("spec") or {}).get("nodeName"),
         is_ready=held.get("Ready", {}).get("status") == "True",
         is_leaving="deletionTimestamp" in metadata,
+        never_ran=status.get("phase") == "Pending",
         waits_for=scheduled.get("message") if scheduled.get("status") == "False" else None,
         failure=_failure(status),
     )

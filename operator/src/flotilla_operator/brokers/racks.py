@@ -26,6 +26,6 @@ def plan_racks(
     for member in members:
         rack, broker = rack_of(member, wanted.topology_key, nodes), member.broker
         if rack is not None and broker is not None and not broker.removed and broker.rack != rack:
-            body = {"rack": rack, "wanted": broker.wanted, "cordoned": broker.cordoned}
+            body = {"rack": rack, "wanted": member.ordinal < wanted.replicas, "cordoned": broker.cordoned}
             steps.append(PutBroker(broker.id, body))
     return tuple(steps)

@@ -45,11 +45,12 @@ def plan_rollout(members: tuple[Member, ...], revision: str | None, world: World
 
 
 def _find_useless(members: tuple[Member, ...], outdated: tuple[Member, ...]) -> Member | None:
-    """Find one that does not serve: it cannot start, or it is the only one that is not well, and may just be slow."""
+    """Find one that does not serve: it could not start, or it is the only one that is not well."""
     unwell = [one for one in members if _is_unwell(one)]
     for one in outdated:
+        could_not_start = one.phase == FAILED or (one.pod is not None and one.pod.never_ran)
         is_alone = unwell == [one] and one.pod is not None and not one.pod.is_ready
-        if one.phase == FAILED or is_alone:
+        if could_not_start or is_alone:
             return one
     return None
 

@@ -6,7 +6,7 @@ something. Those that are to go are not wanted: managers place nothing on them a
 
 from dataclasses import dataclass
 
-from flotilla_operator.brokers.members import Member
+from flotilla_operator.brokers.members import FAILED, PENDING, Member
 from flotilla_operator.conditions import count, some
 from flotilla_operator.steps import PutBroker, RemoveBroker, Step
 from flotilla_operator.world import Broker, World
@@ -42,7 +42,9 @@ def _want(members: tuple[Member, ...], wanted: int, world: World | None) -> tupl
     for member in members:
         is_wanted = member.ordinal < wanted
         broker = member.broker
-        if broker is not None and not broker.removed and broker.wanted != is_wanted:
+        # One that was removed with its place, and is there again, with the disk that it had, takes part again.
+        is_back = broker is not None and broker.removed and is_wanted and member.pod is not None
+        if broker is not None and (is_back or (not broker.removed and broker.wanted != is_wanted)):
             steps.append(PutBroker(broker.id, {"wanted": is_wanted, "cordoned": broker.cordoned}))
         steps += [RemoveBroker(one.id) for one in member.lost if not world.held.get(one.id)]
     return tuple(steps)
@@ -61,12 +63,14 @@ def plan_farewells(brokers: tuple[Broker, ...], hosts: frozenset[str], suffix: s
 
 def _may_go(member: Member, world: World) -> bool:
     """Whether a broker holds nothing, and nothing can come to it any more."""
-    is_told = member.broker is None or member.broker.removed or not member.broker.wanted
+    if member.broker is None:  # one that starts may register in the next moment
+        return member.pod is None or member.phase in {PENDING, FAILED}
+    is_told = member.broker.removed or not member.broker.wanted
     return is_told and not _holds(member, world)
 
 
 def _holds(member: Member, world: World) -> tuple[str, ...]:
-    return world.held.get(member.broker.id, ()) if member.broker is not None else ()
+    return tuple(name for broker in member.here for name in world.held.get(broker.id, ()))
 
 
 def _why(member: Member, world: World) -> str:

@@ -113,19 +113,19 @@ def _farewell(resource: Resource, wish: Wish, observed: Observed) -> tuple[Step,
     release = SetFinalizers(tuple(one for one in has if one != FINALIZER))
     if observed.is_gone or not wish.deletes:
         return (release,)
-    if observed.world is None:
-        return ()
-    found = observed.world.topics_by_name.get(wish.name)
+    found = observed.world.topics_by_name.get(wish.name) if observed.world is not None else None
+    if observed.world is None or (found is not None and found.state != READY):
+        return ()  # managers will be back; what is being made can be deleted then
     own_id = (resource.get("status") or {}).get("topicId")
     if found is None:
         return (release,)
     if found.id != own_id or found.owner != wish.owner:
         text = f"the topic '{wish.name}' is not the one that this resource had; it stays"
-        return (Tell("TopicKept", text, warning=True), release)
+        return (release, Tell("TopicKept", text, warning=True))
     return (
         DeleteTopic(wish.name, found.id, wish.owner),
+        release,  # before it is told: in a namespace that is being deleted, nothing can be
         Tell("TopicDeleted", f"the topic '{wish.name}' was deleted with its records"),
-        release,
     )
 
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from flotilla.command.units import parse_duration_s, parse_size
-from flotilla_operator.names import MIRRORED
+from flotilla_operator.names import MIRRORED, OPERATOR
 from flotilla_operator.world import Topic
 
 FOREVER, UNLIMITED = "forever", "unlimited"
 DELETE, RETAIN = "Delete", "Retain"
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _IMPLIED = {"topicName", "cluster", "deletionPolicy"}  # what a spec has that says nothing about the topic
 
 Resource = Mapping[str, Any]
@@ -47,7 +48,8 @@ class Wish:
             found.owner != self.owner
             or (self.partitions or 0) > len(found.partitions)
             or any(getattr(found, key) != value for key, value in self.retention)
-            or (found.batch_bytes_max, found.compression) != (self.batch_bytes_max, self.compression)
+            or self.batch_bytes_max not in {None, found.batch_bytes_max}
+            or self.compression not in {None, found.compression}
         )
 
 
@@ -88,7 +90,10 @@ def owner_of(namespace: str, name: str) -> str:
 
 
 def is_mirror(resource: Resource) -> bool:
-    """Tell whether a resource only tells of a topic. One in which somebody says more than that wants something."""
-    spec = resource.get("spec") or {}
-    is_marked = MIRRORED in (resource["metadata"].get("labels") or {})
-    return is_marked and not spec.keys() - _IMPLIED and spec.get("deletionPolicy", RETAIN) == RETAIN
+    """Tell whether a resource only tells of a topic. One that somebody has said anything in wants something."""
+    spec, metadata = resource.get("spec") or {}, resource["metadata"]
+    if MIRRORED not in (metadata.get("labels") or {}) or _APPLIED in (metadata.get("annotations") or {}):
+        return False
+    others = [one for one in metadata.get("managedFields") or () if one.get("manager") != OPERATOR]
+    is_theirs = any("f:spec" in (one.get("fieldsV1") or {}) for one in others)
+    return not is_theirs and not spec.keys() - _IMPLIED and spec.get("deletionPolicy", RETAIN) == RETAIN

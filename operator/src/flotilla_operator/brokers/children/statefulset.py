@@ -78,13 +78,8 @@ def is_other(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
 
 
 def _fixed_of(claim: dict[str, Any]) -> tuple[Any, ...]:
-    spec = claim["spec"]
-    return (
-        claim["metadata"]["name"],
-        claim["metadata"].get("labels"),
-        spec.get("storageClassName"),
-        spec["resources"]["requests"]["storage"],
-    )
+    """What counts of a claim. Its size does not: Kubernetes writes 1024Gi as 1Ti, and nobody can change it anyhow."""
+    return claim["metadata"]["name"], claim["metadata"].get("labels"), claim["spec"].get("storageClassName")
 
 
 def _claim(wanted: BrokerSet) -> dict[str, Any]:
