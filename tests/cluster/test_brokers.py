@@ -120,7 +120,12 @@ def test_more_brokers_take_new_partitions_and_fewer_wait_until_they_hold_nothing
     release.wait_condition(_SET, "Scaled")
     wait_until("the pod to go", lambda: "flotilla-broker-3" not in release.pods("broker"), 90)
     assert has(release, "pvc/data-flotilla-broker-3"), "its volume stays"
-    release.kubectl("delete", "pvc", "data-flotilla-broker-3")
+
+    release.kubectl("scale", _SET, "--replicas=4")
+    release.wait_condition(_SET, "Ready")  # the broker of before is back, with its volume, and takes part again
+    release.kubectl("scale", _SET, "--replicas=3")
+    release.wait_condition(_SET, "Scaled")
+    wait_until("the pod to go", lambda: "flotilla-broker-3" not in release.pods("broker"), 90)
 
 
 def test_an_image_that_does_not_exist_costs_one_broker_and_is_mended(release: Release, token: str) -> None:

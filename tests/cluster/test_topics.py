@@ -155,8 +155,8 @@ def test_the_second_resource_for_a_topic_says_who_was_first(release: Release, na
     assert release.get("topic", name)["status"]["partitions"] == 1
 
 
-def test_what_managers_refuse_is_told_and_mended(release: Release, name: str) -> None:
-    """Seven replicas on three brokers: managers place as many as there are; a topic that is there is not changed."""
+def test_what_cannot_be_is_told(release: Release, name: str) -> None:
+    """Replication was not said, so that the API server lets it be said; a topic that is there keeps its own."""
     release.apply(topic(name, partitions=1))
     release.wait_condition(f"topic/{name}", "Ready")
     release.patch(f"topic/{name}", {"spec": {"replication": 1}})

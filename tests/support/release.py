@@ -178,8 +178,9 @@ class Release:
         return uids.get(pod)
 
     def is_ready(self, pod: str) -> bool:
-        """Tell whether a pod is ready."""
-        conditions = self.get("pod", pod)["status"]["conditions"]
+        """Tell whether a pod is ready; one that is gone is not."""
+        found = self.kubectl("get", "pod", pod, "--ignore-not-found", "--output=json")
+        conditions = json.loads(found)["status"].get("conditions", []) if found else []
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
     def exec(self, pod: str, *command: str, seconds: float = 120) -> str:

@@ -50,6 +50,9 @@ class Actor:
             case SetFinalizers(finalizers):
                 assert resource is not None  # noqa: S101
                 await self._kube.set_finalizers(kind, resource, finalizers)
+            case Create():
+                if not await self._kube.create(step):
+                    return False
             case Evict(pod, _, why):
                 is_done = await self._kube.evict(step)
                 logger.info("%s", why if is_done else f"{pod} stays for now: the disruption budget does not let it go")
@@ -71,8 +74,6 @@ class Actor:
                 await self._control.put_broker(broker_id, body)
             case RemoveBroker(broker_id):
                 await self._control.remove_broker(broker_id)
-            case Create():
-                await self._kube.create(step)
             case Remove():
                 await self._kube.remove(step)
             case Label():

@@ -50,10 +50,11 @@ _MESSAGE_MAX = 1000
 class Kube:
     """One namespace of a Kubernetes."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, manager: str = OPERATOR) -> None:
+        """Be somebody who looks after fields, by the name `manager`."""
         self.namespace = namespace
         timeout = httpx2.Timeout(_SECONDS)
-        self._client = AsyncClient(namespace=namespace, field_manager=OPERATOR, timeout=timeout, lazy=False)
+        self._client = AsyncClient(namespace=namespace, field_manager=manager, timeout=timeout, lazy=False)
 
     async def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Data]:
         """List all of a kind."""
@@ -77,13 +78,14 @@ class Kube:
             )
         return dict(found)
 
-    async def create(self, step: Create) -> None:
-        """Make a resource, unless there is one."""
+    async def create(self, step: Create) -> bool:
+        """Make a resource, unless there is one; tell whether it was made."""
         try:
             with _told():
                 await self._client.create(_KINDS[step.manifest["kind"]](dict(step.manifest)))
         except Conflict:
-            return
+            return False
+        return True
 
     async def remove(self, step: Remove) -> None:
         """Remove a resource, if it is still the one that was meant."""

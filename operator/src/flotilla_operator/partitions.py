@@ -36,13 +36,15 @@ def view(world: World, topic: Topic, partition: Partition) -> PartitionView:
     }
     leaders = [member for member, replica in heard.items() if replica.leads and replica.settled]
     following = [member for member, replica in heard.items() if _follows(replica)]
-    leading = heard.get(leaders[0]) if leaders else None
+    # One that has just died is heard of for a few seconds more, beside its successor: the latest word counts.
+    leader = min(leaders, key=lambda member: world.reports[member].seconds_ago, default=None)
+    leading = heard.get(leader) if leader is not None else None
     seen = leading or max(heard.values(), key=lambda one: one.next_offset, default=None)
     return PartitionView(
         topic=topic,
         index=partition.index,
         members=partition.members,
-        leader=leaders[0] if len(leaders) == 1 else None,
+        leader=leader,
         missing=tuple(member for member in partition.members if member not in following),
         lag=max((replica.lag for replica in heard.values()), default=0),
         messages=seen.next_offset - seen.first_offset if seen is not None else 0,

@@ -1,10 +1,12 @@
 """What the chart's hooks run: `python -m flotilla_operator.prepare upgrade` or `delete`.
 
 Before an upgrade: the definitions of our resources are brought up to date, which Helm never does; what the chart of an
-older version made and the operator looks after now is marked to be kept, or Helm would delete it; and where there was
-no operator before, the resource that it takes brokers over by is made, which Helm cannot do before it is defined.
+older version made and the operator looks after now is marked to be kept, or Helm would delete it; and the Broker is
+applied. Helm cannot make it before it is defined, and what it finds made by somebody else it takes over as it is,
+without looking for differences.
 
-Before Flotilla is removed: Topics are let go, since nobody will be there to do it later. Records stay.
+Before Flotilla is removed: the operator goes; Topics are let go, since nobody will be there to do it later; and so does
+the Broker. Records stay.
 """
 
 import argparse
@@ -19,8 +21,9 @@ import yaml
 
 from flotilla.serving import logs
 from flotilla_operator.errors import OperatorError
-from flotilla_operator.kube import DEFINITION, POD, TOPIC, Data, Kube, NotFound
-from flotilla_operator.names import FINALIZER
+from flotilla_operator.kube import BROKER, DEFINITION, POD, TOPIC, Data, Kube, NotFound
+from flotilla_operator.names import API_VERSION, FINALIZER
+from flotilla_operator.steps import Remove
 
 logger = logging.getLogger("flotilla_operator.prepare")
 
@@ -57,7 +60,7 @@ def _is_established(definition: dict[str, Any] | None) -> bool:
     return any(one["type"] == "Established" and one["status"] == "True" for one in held)
 
 
-async def delete(kube: Kube, cluster: str, operator: str, labels: Mapping[str, str]) -> None:
+async def delete(kube: Kube, cluster: str, operator: str, labels: Mapping[str, str], broker: str) -> None:
     """Do what is done before Flotilla is removed. Raises OperatorError.
 
     The operator goes first: it would say again what is taken back here.
@@ -70,6 +73,9 @@ async def delete(kube: Kube, cluster: str, operator: str, labels: Mapping[str, s
         topics = await kube.list(TOPIC)
     except NotFound:  # somebody has removed the definitions, and all resources with them
         return
+    found = await kube.get(BROKER, broker)
+    if found is not None:
+        await kube.remove(Remove(API_VERSION, BROKER, broker, found["metadata"]["uid"]))
     for one in topics:
         has = tuple(one["metadata"].get("finalizers") or ())
         if FINALIZER in has and one["spec"].get("cluster") == cluster:
@@ -98,6 +104,7 @@ def main(arguments: Sequence[str]) -> int:
     before_delete = commands.add_parser("delete", help="before Flotilla is removed")
     before_delete.add_argument("--cluster", required=True, help="the name of the installation")
     before_delete.add_argument("--operator", required=True, help="the operator's Deployment")
+    before_delete.add_argument("--broker", required=True, help="the Broker that the chart has made")
     before_delete.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="labels of its pods")
     options = parser.parse_args(arguments)
     logs.set_up("info", "prepare")
@@ -110,13 +117,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def _run(options: argparse.Namespace) -> None:
-    kube = Kube(options.namespace)
+    kube = Kube(options.namespace, "flotilla-upgrade")
     try:
         if options.command == "upgrade":
             await upgrade(kube, options.definitions, options.keep, options.apply)
         else:
             labels = dict(one.split("=", 1) for one in options.label)
-            await delete(kube, options.cluster, options.operator, labels)
+            await delete(kube, options.cluster, options.operator, labels, options.broker)
     finally:
         await kube.close()
 

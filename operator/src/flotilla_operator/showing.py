@@ -7,6 +7,7 @@ from flotilla_operator.conditions import FALSE
 from flotilla_operator.steps import Tell
 
 FIGURES_S = 15.0  # figures change all the time; so often they are shown
+_AWAY = "ManagersAway"  # of everything at once, and no news of any one
 _FIGURES = {"messages", "bytes", "lag", "diskBytes"}
 # Reasons that pass by themselves: nobody has to be warned of them.
 _PASSING = {"BeingChanged", "BeingMade", "Leaving", "Pending", "Replacing", "Scaling", "Starting", "Waiting"}
@@ -24,7 +25,11 @@ def should_show(before: Status, after: Status, seconds: float) -> bool:
 def news(before: Status, after: Status) -> Tell | None:
     """Tell of a change that people want to hear of: that a resource is ready, or why it is not."""
     was, is_ = _ready(before), _ready(after)
-    if is_ is None or (was is not None and (was["status"], was["reason"]) == (is_["status"], is_["reason"])):
+    if (
+        is_ is None
+        or is_["reason"] == _AWAY
+        or (was is not None and (was["status"], was["reason"]) == (is_["status"], is_["reason"]))
+    ):
         return None
     return Tell(is_["reason"], is_["message"], warning=is_["status"] == FALSE and is_["reason"] not in _PASSING)
 

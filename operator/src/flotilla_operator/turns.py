@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 PERIOD_S = 5.0
 PAUSE_S = 0.25  # between two turns: what comes at once is taken together
 RELIST_S = 60.0
+GRACE_S = 30.0  # for how long managers may know little, as after a restart, before that is shown
 REFUSED_S = 60.0  # for how long a refusal counts, if nothing changes
 TOGETHER_MAX = 16
 TURN_S = 45.0  # after which a turn begins nothing new: what is left is for the next one, which sees what has changed
@@ -82,6 +83,10 @@ class Turns:
         self._nodes: dict[str, Resource] = {}
         self._is_away = False
         self._deadline = 0.0
+        self._complete_at: float | None = None  # when managers had last heard of all brokers
+        self._is_settled = True
+        self._asked_for_all: set[str] = set()
+        self._waits: dict[str, str] = {}  # why something that was asked for is not done yet
         self.ended_at: float | None = None  # when the last turn did
 
     def wake(self) -> None:
@@ -115,6 +120,7 @@ class Turns:
         if self._listed_at is None or self._clock() - self._listed_at > RELIST_S:
             await self._list()
         world, away = await self._look()
+        self._is_settled = self._judge(world)
         plans = [*self._plan_brokers(world, away), *await self._plan_topics(world, away)]
         gate = asyncio.Semaphore(TOGETHER_MAX)
         self._deadline = self._clock() + TURN_S
@@ -150,9 +156,9 @@ class Turns:
             return {}
         try:
             return {one["metadata"]["name"]: one for one in await self._kube.list(NODE)}
-        except Refused as error:
-            logger.warning("racks are known of pods alone: %s", error)
-            return {}
+        except OperatorError as error:
+            logger.info("racks are known of pods alone: %s", error)
+            return self._nodes
 
     async def _look(self) -> tuple[World | None, str]:
         try:
@@ -166,6 +172,13 @@ class Turns:
             logger.info("managers are back")
         self._is_away = False
         return world, ""
+
+    def _judge(self, world: World | None) -> bool:
+        """Tell whether what is seen is worth showing: managers that start again know little for some seconds."""
+        now = self._clock()
+        is_complete = world is not None and world.is_complete
+        self._complete_at = now if is_complete else self._complete_at
+        return is_complete or self._complete_at is None or now - self._complete_at > GRACE_S
 
     def _mine(self, kind: str) -> list[Resource]:
         """Resources for this cluster."""
@@ -205,6 +218,7 @@ class Turns:
                 is_gone=is_gone,
                 rival=None if eldest is one else f"Topic {eldest['metadata']['name']}",
                 refusal=self._refusal(TOPIC, one, world),
+                waits_for=self._waits.get(_key(TOPIC, one)),
                 called=called,
             )
             plans.append((TOPIC, one, plan_topic(one, observed, self._now())))
@@ -231,7 +245,7 @@ class Turns:
     ) -> None:
         async with gate:
             key = _key(kind, resource)
-            if plan.status is not None:
+            if plan.status is not None and self._is_settled:
                 resource = await self._show(kind, resource, plan.status)
             if plan.steps and self._clock() < self._deadline and self._patience.may_try(key, self._clock()):
                 await self._do(key, kind, resource, plan.steps, world)
@@ -240,12 +254,16 @@ class Turns:
         """Do what is for no resource that there is: those that tell of topics, and topics whose resources are gone."""
         mine = self._mine(TOPIC)
         owners = frozenset(owner_of(one["metadata"]["namespace"], one["metadata"]["name"]) for one in mine)
+        taken = frozenset(one["metadata"]["name"] for one in self._cache.all(TOPIC))
         steps = (
             *plan_releases(world, self._cluster.namespace, owners),
-            *plan_mirrors(world, mine, self._cluster.namespace, self._cluster.name),
+            *plan_mirrors(world, mine, self._cluster.namespace, self._cluster.name, taken),
         )
-        if steps and self._patience.may_try(_ALL, self._clock()):
-            await self._do(_ALL, TOPIC, None, steps, world)
+        for step in steps:  # each by itself: one that fails keeps no other from being done
+            key = f"{_ALL}: {step}"
+            if self._clock() < self._deadline and self._patience.may_try(key, self._clock()):
+                await self._do(key, TOPIC, None, (step,), world)
+        self._asked_for_all = {f"{_ALL}: {step}" for step in steps}
 
     async def _do(
         self, key: str, kind: str, resource: Resource | None, steps: tuple[Step, ...], world: World | None
@@ -261,10 +279,12 @@ class Turns:
             self._refuse(key, resource, world, str(error))
         except Away as error:
             seconds = self._patience.failed(key, self._clock())
+            self._waits[key] = str(error)
             self._metrics.failed("away")
             logger.info("%s: %s; the next try is in %.0f s", key, error, seconds)
         else:
             self._patience.succeeded(key)
+            self._waits.pop(key, None)
 
     def _refuse(self, key: str, resource: Resource | None, world: World | None, text: str) -> None:
         """Remember that something was refused: the next turn shows it."""
@@ -297,9 +317,10 @@ class Turns:
         return found
 
     def _forget(self, keys: set[str]) -> None:
-        self._patience.keep_only({*keys, _ALL})
+        self._patience.keep_only(keys | self._asked_for_all)
         self._refusals = {key: one for key, one in self._refusals.items() if key in keys}
         self._shown_at = {key: at for key, at in self._shown_at.items() if key in keys}
+        self._waits = {key: why for key, why in self._waits.items() if key in keys}
 
 
 def _key(kind: str, resource: Resource) -> str:

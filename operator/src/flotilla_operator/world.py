@@ -123,6 +123,12 @@ class World(msgspec.Struct, frozen=True, dict=True):
                     found.setdefault(member, []).append(f"{topic.name}/{one.index}")
         return {broker: tuple(partitions) for broker, partitions in found.items()}
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether managers have heard of all brokers that are there; just after they started, they have not."""
+        active = [one.id for one in self.brokers if one.active and not one.removed]
+        return all(one in self.reports and self.reports[one].is_fresh for one in active)
+
     def leaders(self, broker: str) -> int:
         """Count what a broker leads."""
         report = self.reports.get(broker)

@@ -640,7 +640,7 @@ def test_a_hook_brings_definitions_up_to_date(defaults: Rendered) -> None:
         assert f"{kind}/flotilla-broker" in container["args"], "what an older chart made is kept"
 
 
-def test_where_brokers_are_not_defined_yet_a_hook_makes_the_resource(chart: Chart, defaults: Rendered) -> None:
+def test_where_brokers_are_not_defined_yet_only_the_hook_makes_the_resource(chart: Chart, defaults: Rendered) -> None:
     """Helm looks for definitions before hooks run, and would refuse the upgrade."""
     upgraded = chart.render(upgrades=True)
     assert not upgraded.of_kind("Broker")

@@ -11,7 +11,7 @@ from flotilla_operator.errors import Away, Refused
 from flotilla_operator.kube import BROKER, POD, STATEFULSET, TOPIC
 from flotilla_operator.metrics import Metrics
 from flotilla_operator.names import FINALIZER
-from flotilla_operator.turns import REFUSED_S, RELIST_S, Turns
+from flotilla_operator.turns import GRACE_S, REFUSED_S, RELIST_S, Turns
 from flotilla_operator.world import World
 
 from .worlds import CLUSTER, NOW, broker_resource, topic, topic_resource, world
@@ -37,8 +37,9 @@ class FakeKube:
         self._ask("apply", manifest["kind"])
         return {**manifest, "metadata": {**manifest["metadata"], "uid": "u", "generation": 1}}
 
-    async def create(self, step: Any) -> None:  # noqa: ANN401 - a step
+    async def create(self, step: Any) -> bool:  # noqa: ANN401 - a step
         self._ask("create", step.manifest["metadata"]["name"])
+        return True
 
     async def remove(self, step: Any) -> None:  # noqa: ANN401
         self._ask("remove", step.name)
@@ -206,6 +207,34 @@ def test_resources_for_another_installation_are_left_alone(stage: Stage) -> None
     stage.kube.found[TOPIC] = [topic_resource(cluster="other")]
     stage.turn()
     assert (stage.kube.take(), stage.control.asked) == ([], [])
+
+
+def test_why_managers_have_not_done_it_yet_is_shown(stage: Stage) -> None:
+    stage.kube.found[TOPIC] = [topic_resource()]
+    stage.control.refuses = Away("2 of 3 brokers have registered so far")
+    stage.turn()
+    stage.turn()
+    assert stage.condition("orders") == ("False", "Waiting")
+
+
+def test_managers_that_start_again_do_not_flip_everything(stage: Stage) -> None:
+    """They know little for some seconds: nothing is shown until they know more, or it takes long."""
+    stage.kube.found[TOPIC] = [topic_resource()]
+    there = world((topic("orders", (0, 1, 2), owner="Topic q/orders"),))
+    stage.control.world = there
+    stage.turn()
+    stage.kube.take()
+    for seen in (None, World(version=8, cluster_id=there.cluster_id, topics=there.topics, brokers=there.brokers)):
+        stage.control.world = seen
+        stage.turn(5)
+    assert stage.kube.take() == []
+    stage.control.world = there
+    stage.turn(1)
+    assert stage.kube.take() == []
+    stage.control.world = None
+    stage.turn(GRACE_S + 1)
+    assert stage.condition("orders") == ("Unknown", "ManagersAway")
+    assert stage.kube.take() == [("status", "orders")], "and no event: it is news of no topic"
 
 
 def test_topics_that_nobody_owns_show_up_and_those_whose_resource_is_gone_are_let_go(stage: Stage) -> None:

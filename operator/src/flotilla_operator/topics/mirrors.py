@@ -16,26 +16,32 @@ _SLUG_MAX = 180
 _HASH_MAX = 8
 
 
-def plan_mirrors(world: World, resources: Iterable[Resource], namespace: str, cluster: str) -> tuple[Step, ...]:
-    """Have a resource for each topic that nobody owns, and none for those that are gone, or have one of their own."""
+def plan_mirrors(
+    world: World, resources: Iterable[Resource], namespace: str, cluster: str, taken: frozenset[str] = frozenset()
+) -> tuple[Step, ...]:
+    """Have a resource for each topic that nobody owns, and none for those that are gone, or have one of their own.
+
+    `taken` are names of resources for other installations.
+    """
     known = list(resources)
     claimed = {name_of(one) for one in known if not is_mirror(one)}
     names = {name_of(one) for one in known}
-    taken = {one["metadata"]["name"] for one in known}
     missing = [
         topic.name
         for topic in world.topics_by_name.values()
         if topic.owner is None and topic.state == READY and topic.name not in names
     ]
     needed = world.topics_by_name.keys() - claimed
-    gone = [one for one in known if is_mirror(one) and name_of(one) not in needed]
+    stale = [one for one in known if is_mirror(one) and name_of(one) not in needed]
+    gone = [one for one in stale if "deletionTimestamp" not in one["metadata"]]
+    used = taken | {one["metadata"]["name"] for one in known}
     return (
-        *(Create(make_mirror(name, namespace, cluster, taken)) for name in missing),
+        *(Create(make_mirror(name, namespace, cluster, used)) for name in missing),
         *(Remove(API_VERSION, "Topic", one["metadata"]["name"], one["metadata"]["uid"]) for one in gone),
     )
 
 
-def make_mirror(topic: str, namespace: str, cluster: str, taken: set[str]) -> dict[str, Any]:
+def make_mirror(topic: str, namespace: str, cluster: str, taken: frozenset[str]) -> dict[str, Any]:
     """Write the resource for a topic."""
     name = topic if is_resource_name(topic) and topic not in taken else slug(topic)
     return {

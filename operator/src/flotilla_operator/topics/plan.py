@@ -29,6 +29,7 @@ class Observed:
     is_gone: bool = False  # there are no managers any more, and will not be
     rival: str | None = None  # an older resource for a topic of the same name
     refusal: str | None = None  # what managers said to what this spec asks for
+    waits_for: str | None = None  # why they have not done it yet
     called: Mapping[str, str] | None = None  # what brokers are called, by id
 
 
@@ -52,9 +53,11 @@ def _plan(resource: Resource, wish: Wish, observed: Observed, now: str) -> Plan:
     trouble = _trouble(wish, found, observed)
     if trouble is None and not wish.is_mirror and (found is None or wish.differs(found)):
         steps.append(PutTopic(wish.name, wish.body(found)))
-        trouble = None if found is None else ("BeingChanged", "managers are asked to change it")
+        asked = ("BeingMade", "managers are asked to make it")
+        asked = asked if found is None else ("BeingChanged", "managers are asked to change it")
+        trouble = asked if observed.waits_for is None else ("Waiting", observed.waits_for)
     if found is None:
-        waiting = trouble or ("BeingMade", "managers are asked to make it")
+        waiting = trouble or ("Missing", "there is no such topic")
         return Plan(tuple(steps), _status(resource, status.absent(waiting), {"topicName": wish.name}, now))
     shown = _conditions(found, trouble, observed.world, observed.called or {})
     figures = status.figures(found, status.look(observed.world, found), observed.called or {})
