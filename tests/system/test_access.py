@@ -111,6 +111,7 @@ ROWS = (
     Row("GET /v1/control/state", ROOT),
     Row(f"PUT /v1/control/topics/{GONE}", ROOT, {"partitions": 0}),
     Row(f"DELETE /v1/control/topics/{GONE}", ROOT),
+    Row(f"DELETE /v1/control/topics/{GONE}/owner", ROOT),
     Row(f"PUT /v1/control/brokers/{'f' * 32}", ROOT, {}),
     Row(f"DELETE /v1/control/brokers/{'f' * 32}", ROOT),
     Row("POST /v1/control/heartbeat", SERVERS, {}),
