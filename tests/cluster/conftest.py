@@ -71,6 +71,21 @@ def _given() -> Cluster:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have tests that need a bare cluster come before all others, which install Flotilla on it."""
+    items.sort(key=lambda item: "bare_cluster" not in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture
+def bare_cluster(cluster: Cluster) -> Iterator[Cluster]:
+    """Kubernetes before it has heard of Flotilla, and so again in the end."""
+    if not cluster.is_ours:
+        pytest.skip("definitions of resources of a cluster that is not ours are left as they are")
+    assert "flotilla.dev" not in cluster.kubectl("get", "customresourcedefinitions")
+    yield cluster
+    cluster.kubectl("delete", "customresourcedefinition", "topics.flotilla.dev", "brokers.flotilla.dev")
+
+
 @pytest.fixture(scope="session")
 def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str] | None:
     """How following the README on an empty cluster ended; None where its images have other names."""

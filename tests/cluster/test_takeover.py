@@ -7,12 +7,14 @@ import pytest
 
 from cluster.harness.cluster import Cluster
 from cluster.harness.images import CHART
+from flotilla import Client
 from support.clientload import Sender, broken_promises, open_producer, run_while, wait_progress
 from support.release import Release
 from support.small import small_release
 
 _NAMESPACE = "older"
 _OLD = Path(__file__).parent / "charts" / "flotilla-0.1.0.tgz"  # the last one without an operator
+_SET = "broker/flotilla-broker"
 _PARTITIONS = 2
 
 
@@ -25,36 +27,66 @@ def older(cluster: Cluster, tmp_path: Path) -> Iterator[Release]:
     made.remove()
 
 
+def move(older: Release) -> None:
+    """Upgrade to the chart of today."""
+    older.chart = CHART
+    older.upgrade()
+    older.wait_condition(_SET, "Updated")
+    older.wait_ready()
+
+
+def claims(older: Release) -> dict[str, str]:
+    """Tell one volume from another."""
+    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in older.get("pvc")["items"]}
+
+
+@pytest.mark.usefixtures("bare_cluster")
 def test_an_upgrade_takes_brokers_over_and_costs_nothing(older: Release) -> None:
     """Guarantees 1 to 5, while Helm lets brokers go and the operator takes them."""
-    token = older.token()
-    claims = {one["metadata"]["name"]: one["metadata"]["uid"] for one in older.get("pvc")["items"]}
+    token, before = older.token(), claims(older)
     with older.keep_forwarding("service/flotilla", 80) as url:
-        older.exec("deployment/flotilla-writer", *_made("moved"))
+        with Client(url, token=token, route="gateway") as client:
+            client.topics.create("moved", partitions=_PARTITIONS)
         with open_producer(url, "gateway", token=token, delivery_s=180.0) as producer:
             senders = [Sender("p0", producer, "moved", _PARTITIONS, pause_s=0.05)]
             wait_progress(senders, 50)
 
             def upgrade() -> None:
-                older.chart = CHART
-                older.upgrade()
-                older.wait_condition("broker/flotilla-broker", "Updated")
-                older.wait_ready()
+                move(older)
                 wait_progress(senders, 50)
 
             run_while(senders, upgrade)
     with older.brokers() as brokers:
         assert broken_promises(senders, brokers, "moved", _PARTITIONS) == []
     assert all(send.outcome == "ok" for sender in senders for send in sender.sends), "all of it was in time"
-    assert {one["metadata"]["name"]: one["metadata"]["uid"] for one in older.get("pvc")["items"]} == claims
+    assert claims(older) == before
     owner = older.get("statefulset/flotilla-broker")["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["name"]) == ("Broker", "flotilla-broker")
     older.wait_condition("topic/moved", "Ready")
     older.upgrade("--set=brokers.config.log_level=debug")  # from now on, the resource is Helm's
-    older.wait_condition("broker/flotilla-broker", "Updated")
-    assert older.get("broker/flotilla-broker")["spec"]["config"] == {"log_level": "debug"}
+    older.wait_condition(_SET, "Updated")
+    assert older.get(_SET)["spec"]["config"] == {"log_level": "debug"}
 
 
-def _made(name: str) -> tuple[str, ...]:
-    where = ("--url", "http://127.0.0.1:8080", "--secret-file", "/etc/flotilla/secret/secret")
-    return ("flotilla", "topics", "create", name, "--partitions", str(_PARTITIONS), *where)
+@pytest.mark.usefixtures("bare_cluster")
+def test_what_was_just_moved_can_be_removed(older: Release) -> None:
+    """The resource was made by a hook, as Helm could not, and goes all the same; volumes stay."""
+    before = claims(older)
+    move(older)
+    older.uninstall()
+    assert older.get("broker,statefulset,pod,service")["items"] == []
+    assert claims(older) == before
+    older.install()
+    older.wait_ready()
+    assert claims(older) == before
+
+
+@pytest.mark.usefixtures("release")
+def test_an_upgrade_where_resources_are_defined_already(older: Release) -> None:
+    """As beside another installation: Helm makes the resource itself, and no hook is before it."""
+    before = claims(older)
+    move(older)
+    assert claims(older) == before
+    older.upgrade("--set=brokers.config.log_level=debug")
+    older.wait_condition(_SET, "Updated")
+    assert older.get(_SET)["spec"]["config"] == {"log_level": "debug"}

@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from flotilla_operator.brokers.children.ours import why_not_ours
 from flotilla_operator.control import Control
+from flotilla_operator.errors import Refused
 from flotilla_operator.kube import Kube
 from flotilla_operator.steps import (
     Apply,
@@ -86,6 +88,9 @@ class Actor:
         before = self._applied.get(key)
         if before is not None and before[0] == digest:
             return False
+        foreign = why_not_ours(manifest, await self._kube.get(*key)) if before is None else None
+        if foreign is not None:
+            raise Refused(foreign)
         found = await self._kube.apply(manifest)
         self._applied[key] = digest, version_of(found)
         logger.info("applied %s %s", *key)

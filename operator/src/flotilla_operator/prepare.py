@@ -3,7 +3,8 @@
 Before an upgrade: the definitions of our resources are brought up to date, which Helm never does; what the chart of an
 older version made and the operator looks after now is marked to be kept, or Helm would delete it; and the Broker is
 applied. Helm cannot make it before it is defined, and what it finds made by somebody else it takes over as it is,
-without looking for differences.
+without looking for differences. Where Helm can make it, it is only changed: what Helm does not find when it begins, it
+makes, and fails if somebody else was faster.
 
 Before Flotilla is removed: the operator goes; Topics are let go, since nobody will be there to do it later; and so does
 the Broker. Records stay.
@@ -34,7 +35,9 @@ _LOOK_S = 0.5
 _GONE_S = 120
 
 
-async def upgrade(kube: Kube, definitions: Sequence[Data], kept: Sequence[str], manifest: Data | None) -> None:
+async def upgrade(
+    kube: Kube, definitions: Sequence[Data], kept: Sequence[str], manifest: Data, *, only_change: bool
+) -> None:
     """Do what is done before an upgrade. Raises OperatorError."""
     for definition in definitions:
         await kube.apply(definition)
@@ -44,9 +47,10 @@ async def upgrade(kube: Kube, definitions: Sequence[Data], kept: Sequence[str], 
         kind, _, name = one.partition("/")
         if await kube.annotate(_KINDS[kind], name, KEEP):
             logger.info("%s is kept: the operator looks after it", one)
-    if manifest is not None:
-        made = await kube.apply(manifest)
-        logger.info("%s %s is made", made["kind"], made["metadata"]["name"])
+    kind, name = manifest["kind"], manifest["metadata"]["name"]
+    if not only_change or await kube.get(kind, name) is not None:
+        await kube.apply(manifest)
+        logger.info("%s %s is applied", kind, name)
 
 
 async def _wait_established(kube: Kube, name: str) -> None:
@@ -100,7 +104,8 @@ def main(arguments: Sequence[str]) -> int:
     before_upgrade = commands.add_parser("upgrade", help="before an upgrade")
     before_upgrade.add_argument("--definitions", type=_read_all, required=True, help="a folder with those to apply")
     before_upgrade.add_argument("--keep", action="append", default=[], metavar="KIND/NAME", help="what Helm must keep")
-    before_upgrade.add_argument("--apply", type=_read, metavar="FILE", help="a resource to apply")
+    before_upgrade.add_argument("--apply", type=_read, required=True, metavar="FILE", help="a resource to apply")
+    before_upgrade.add_argument("--only-change", action="store_true", help="do not apply it if it is not there")
     before_delete = commands.add_parser("delete", help="before Flotilla is removed")
     before_delete.add_argument("--cluster", required=True, help="the name of the installation")
     before_delete.add_argument("--operator", required=True, help="the operator's Deployment")
@@ -120,7 +125,7 @@ async def _run(options: argparse.Namespace) -> None:
     kube = Kube(options.namespace, "flotilla-upgrade")
     try:
         if options.command == "upgrade":
-            await upgrade(kube, options.definitions, options.keep, options.apply)
+            await upgrade(kube, options.definitions, options.keep, options.apply, only_change=options.only_change)
         else:
             labels = dict(one.split("=", 1) for one in options.label)
             await delete(kube, options.cluster, options.operator, labels, options.broker)

@@ -209,6 +209,7 @@ class Turns:
         first = _firsts(mine)
         is_gone = await self._is_gone(mine, world)
         called = call_brokers(world)
+        brokers = sum(read_set(one, self._cluster).replicas for one in self._mine(BROKER))
         plans = []
         for one in mine:
             eldest = first[name_of(one)]
@@ -220,6 +221,7 @@ class Turns:
                 refusal=self._refusal(TOPIC, one, world),
                 waits_for=self._waits.get(_key(TOPIC, one)),
                 called=called,
+                brokers=brokers,
             )
             plans.append((TOPIC, one, plan_topic(one, observed, self._now())))
         return plans

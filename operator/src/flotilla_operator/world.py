@@ -99,9 +99,9 @@ class World(msgspec.Struct, frozen=True, dict=True):
         return {one.name: one for one in self.topics if one.state in {READY, "creating"}}
 
     @cached_property
-    def brokers_by_id(self) -> dict[str, Broker]:
-        """All brokers that were ever heard of."""
-        return {one.id: one for one in self.brokers}
+    def places(self) -> int:
+        """How many brokers replicas can be on. One that lost its disk is back as another, at the same address."""
+        return len({(one.host, one.port) for one in self.brokers if one.wanted and not one.removed})
 
     @cached_property
     def replicas(self) -> dict[tuple[str, int, str], Replica]:

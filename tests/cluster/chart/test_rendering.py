@@ -498,8 +498,8 @@ def test_servers_speak_tls_alone_if_there_are_certificates(chart: Chart) -> None
         assert "http://" not in json.dumps(env)
     assert rendered.env("flotilla-broker")["FLOTILLA_PEER_CA"] == "/etc/flotilla/tls/ca.crt"
     assert rendered.env("flotilla-test")["FLOTILLA_URL"] == "https://flotilla.q.svc:80"
-    for monitor in rendered.of_kind("ServiceMonitor").values():
-        assert monitor["spec"]["endpoints"][0]["scheme"] == "https"
+    for name, monitor in rendered.of_kind("ServiceMonitor").items():
+        assert monitor["spec"]["endpoints"][0]["scheme"] == ("http" if name == "flotilla-operator" else "https")
     plain = chart.render({"tls": {"existingSecret": "certificates", "peers": False}})
     assert "FLOTILLA_PEER_CA" not in plain.env("flotilla-broker")
 
@@ -570,6 +570,7 @@ def test_policies_let_in_whom_they_should(chart: Chart, defaults: Rendered) -> N
     brokers = {"podSelector": {"matchLabels": {**own, "app.kubernetes.io/component": "broker"}}}
     assert rules["flotilla-broker"] == {"peer": [brokers], "client": [ours, watcher]}
     assert rules["flotilla-manager"] == {"public": None, "api": [ours, operator, watcher]}
+    assert rules["flotilla-operator"] == {"health": [watcher]}
     (managers,) = rules["flotilla-postgresql"]["postgresql"]
     assert managers["podSelector"]["matchExpressions"][0]["values"] == ["writer", "reader"]
 
@@ -578,7 +579,7 @@ def test_prometheus_is_told_of_all_servers(chart: Chart, defaults: Rendered) -> 
     assert not defaults.of_kind("ServiceMonitor")
     monitor = {"enabled": True, "labels": {"release": "prometheus"}, "interval": "15s"}
     rendered = chart.render({"serviceMonitor": monitor})
-    assert set(rendered.of_kind("ServiceMonitor")) == set(SERVERS)
+    assert set(rendered.of_kind("ServiceMonitor")) == {*SERVERS, "flotilla-operator"}
     services = list(rendered.of_kind("Service").values())
     for one in rendered.of_kind("ServiceMonitor").values():
         assert one["metadata"]["labels"]["release"] == "prometheus"

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from flotilla_operator.brokers.children import make_children
+from flotilla_operator.brokers.children.ours import why_not_ours
 from flotilla_operator.brokers.plan import Observed, plan_brokers
 from flotilla_operator.brokers.spec import read_set
 from flotilla_operator.steps import Apply, Evict, Label, Plan, PutBroker, Remove, RemoveBroker, Step
@@ -234,6 +235,8 @@ def test_an_update_that_was_not_applied_yet_is_not_done() -> None:
     planned = plan(broker_resource(config={"log_level": "debug"}), found=found_set(broker_resource()))
     assert shown(planned, "Updated")[:2] == ("False", "Waiting")
     assert other(planned.steps) == []
+    assert planned.status is not None
+    assert planned.status["updatedReplicas"] == 0
 
 
 def test_with_on_delete_the_moment_is_the_users() -> None:
@@ -244,6 +247,8 @@ def test_with_on_delete_the_moment_is_the_users() -> None:
         "WaitsForYou",
         "delete these pods when it suits you: flotilla-broker-0",
     )
+    unseen = plan(broker_resource(update="OnDelete"), found=found_set(broker_resource(update="OnDelete"), generation=5))
+    assert shown(unseen, "Updated")[:2] == ("False", "Waiting")
 
 
 # -- scale ------------------------------------------------------------------------------------------------
@@ -347,6 +352,20 @@ def test_a_set_that_somebody_else_made_is_made_anew_and_its_pods_go_on() -> None
     (removed,) = [one for one in planned.steps if isinstance(one, Remove)]
     assert removed == Remove("apps/v1", "StatefulSet", "flotilla-broker", "uid-sts", orphan=True)
     assert "StatefulSet" not in [one.manifest["kind"] for one in planned.steps if isinstance(one, Apply)]
+
+
+def test_a_set_that_is_not_ours_is_left_alone() -> None:
+    """What has our name, and neither our labels nor our owner, is not taken over."""
+    found = found_set(broker_resource(), ownerReferences=[], labels={"app": "other"})
+    found["spec"]["selector"] = {"matchLabels": {"app": "other"}}
+    planned = plan(found=found)
+    assert [one for one in other(planned.steps) if isinstance(one, Remove)] == []
+    (applied,) = [one for one in planned.steps if isinstance(one, Apply) and one.manifest["kind"] == "StatefulSet"]
+    told = why_not_ours(applied.manifest, found)
+    assert told is not None
+    assert told.startswith("there is a StatefulSet flotilla-broker that is not ours, as it lacks the label app.kuber")
+    assert why_not_ours(applied.manifest, found_set(broker_resource(), labels={})) is None, "its owner is"
+    assert why_not_ours(applied.manifest, found_set(broker_resource(), ownerReferences=[])) is None, "it was left"
 
 
 def test_a_set_that_is_on_its_way_out_is_waited_for() -> None:

@@ -46,6 +46,31 @@ def test_what_is_not_said_is_left_to_managers() -> None:
     assert plan.steps == (PutTopic("orders", {"owner": OWNER}),)
 
 
+@pytest.mark.parametrize(
+    ("spec", "brokers", "reason"),
+    [
+        ({}, 3, "Waiting"),  # the third is on its way
+        ({"replication": 3}, 3, "Waiting"),
+        ({"replication": 5}, 3, "TooFewBrokers"),
+    ],
+)
+def test_a_topic_is_not_made_while_too_few_brokers_are_known(spec: dict[str, Any], brokers: int, reason: str) -> None:
+    """Managers would place it on those that there are, and that stays so."""
+    there = world(brokers=(broker(0), broker(1), broker(2, wanted=False), broker(3, 1, active=False)))
+    plan = plan_topic(topic_resource(**spec), Observed(there, brokers=brokers), NOW)
+    assert plan.steps == ()
+    needed = spec.get("replication", 3)
+    text = f"each partition is to be on {needed} brokers; 2 brokers registered so far"
+    assert shown(plan.status, "Ready") == ("False", reason, text)
+
+
+@pytest.mark.parametrize(("spec", "brokers"), [({}, 2), ({}, 0), ({"replication": 2}, 3)])
+def test_a_topic_is_made_when_all_brokers_that_it_needs_are_known(spec: dict[str, Any], brokers: int) -> None:
+    """A cluster of two has no third to wait for."""
+    there = world(brokers=(broker(0), broker(1)))
+    assert plan_topic(topic_resource(**spec), Observed(there, brokers=brokers), NOW).steps != ()
+
+
 def test_forever_and_unlimited_are_said_as_such() -> None:
     resource = topic_resource(retention={"time": "forever", "size": "unlimited"})
     wish = read_wish(resource)

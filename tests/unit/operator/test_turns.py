@@ -33,6 +33,9 @@ class FakeKube:
     async def list(self, kind: str, _: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         return [dict(one) for one in self.found.get(kind, [])]
 
+    async def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        return next((one for one in self.found.get(kind, []) if one["metadata"]["name"] == name), None)
+
     async def apply(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         self._ask("apply", manifest["kind"])
         return {**manifest, "metadata": {**manifest["metadata"], "uid": "u", "generation": 1}}
@@ -174,6 +177,18 @@ def test_what_kubernetes_refuses_is_shown_and_not_asked_again_at_once(stage: Sta
     assert asked == ["ServiceAccount"]
     (shown,) = [one for one in stage.kube.found[BROKER][0]["status"]["conditions"] if one["type"] == "Accepted"]
     assert (shown["status"], shown["reason"]) == ("False", "Refused")
+
+
+def test_what_is_somebody_elses_is_left_alone_and_that_is_shown(stage: Stage) -> None:
+    """A Service of the same name, which was here before."""
+    stage.kube.found[BROKER] = [broker_resource()]
+    stage.kube.found["Service"] = [{"metadata": {"name": "flotilla-broker", "labels": {"app": "other"}}}]
+    stage.turn()
+    stage.turn()
+    assert [about for what, about in stage.kube.take() if what == "apply"] == ["ServiceAccount", "ConfigMap"]
+    (shown,) = [one for one in stage.kube.found[BROKER][0]["status"]["conditions"] if one["type"] == "Accepted"]
+    assert (shown["status"], shown["reason"]) == ("False", "Refused")
+    assert "there is a Service flotilla-broker that is not ours" in shown["message"]
 
 
 def test_while_managers_are_away_brokers_are_made_and_topics_are_unknown(stage: Stage) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 from flotilla_operator import conditions
 from flotilla_operator.brokers import scaling, status
 from flotilla_operator.brokers.children import make_children, statefulset
+from flotilla_operator.brokers.children.ours import why_not_ours
+from flotilla_operator.brokers.conditions import accepted, ready, replicated, running, scaled, updated
 from flotilla_operator.brokers.members import Member, find_members
 from flotilla_operator.brokers.pods import Pod, read_pods
 from flotilla_operator.brokers.racks import plan_racks, rack_of
@@ -87,7 +89,7 @@ def _have_children(wanted: BrokerSet, found: Resource | None, children: list[dic
         return [*steps, Apply(pods)]
     if "deletionTimestamp" in found["metadata"]:
         return steps  # it is on its way out; its pods stay
-    if statefulset.is_other(dict(found), pods):
+    if why_not_ours(pods, found) is None and statefulset.is_other(dict(found), pods):
         text = (
             f"the StatefulSet {wanted.name} is made anew, because it differs in what cannot be changed; its pods go on"
         )
@@ -99,7 +101,7 @@ def _have_children(wanted: BrokerSet, found: Resource | None, children: list[dic
 def _rollout(found: Resource | None, pods: Resource, members: tuple[Member, ...], world: World | None) -> Rollout:
     """Look where an update is. What Kubernetes says of revisions counts when it has seen the last change."""
     if found is None:
-        return Rollout(waits_for="the StatefulSet")
+        return Rollout(waits_for="the StatefulSet", is_known=False)
     seen = found.get("status") or {}
     is_seen = seen.get("observedGeneration") == found["metadata"].get("generation")
     is_seen = is_seen and statefulset.is_applied(found, pods)
@@ -134,16 +136,16 @@ def _status(
 ) -> dict[str, Any]:
     racks = {one.name: rack_of(one, wanted.topology_key, observed.nodes) for one in members if wanted.topology_key}
     others = (
-        status.accepted(observed.refusal),
-        status.running(members),
-        status.updated(rollout, is_rolling=wanted.is_rolling),
-        status.scaled(wanted.replicas, scale),
-        status.replicated(members, observed.world, observed.away),
+        accepted.judge(observed.refusal),
+        running.judge(members),
+        updated.judge(rollout, is_rolling=wanted.is_rolling),
+        scaled.judge(wanted.replicas, scale),
+        replicated.judge(members, observed.world, observed.away),
     )
     before = (resource.get("status") or {}).get("conditions") or []
     generation = resource["metadata"].get("generation", 0)
     return {
         "observedGeneration": generation,
-        "conditions": conditions.write((status.ready(others), *others), before, generation, now),
+        "conditions": conditions.write((ready.judge(others), *others), before, generation, now),
         **status.figures(wanted, members, rollout, observed.world, racks),
     }

@@ -22,12 +22,13 @@ class Rollout:
     outdated: tuple[Member, ...] = ()
     next: Member | None = None
     waits_for: str = ""
+    is_known: bool = True  # whether Kubernetes has said who is outdated
 
 
 def plan_rollout(members: tuple[Member, ...], revision: str | None, world: World | None) -> Rollout:
     """Decide. `revision` is what pods should be of; None while Kubernetes has not said it."""
     if revision is None:
-        return Rollout(waits_for="Kubernetes has not taken the change up yet")
+        return Rollout(waits_for="Kubernetes, which has not taken the change up yet", is_known=False)
     outdated = tuple(one for one in members if one.pod is not None and one.pod.revision != revision)
     if not outdated:
         return Rollout()

@@ -15,8 +15,9 @@ from flotilla_operator import conditions
 from flotilla_operator.conditions import Condition
 from flotilla_operator.names import FINALIZER
 from flotilla_operator.steps import DeleteTopic, Plan, PutTopic, ReleaseTopic, SetFinalizers, Step, Tell
+from flotilla_operator.topics import conditions as judging
 from flotilla_operator.topics import status
-from flotilla_operator.topics.wish import Resource, Wish, read_wish
+from flotilla_operator.topics.wish import REPLICATION, Resource, Wish, read_wish
 from flotilla_operator.world import READY, Topic, World
 
 
@@ -31,6 +32,7 @@ class Observed:
     refusal: str | None = None  # what managers said to what this spec asks for
     waits_for: str | None = None  # why they have not done it yet
     called: Mapping[str, str] | None = None  # what brokers are called, by id
+    brokers: int = 0  # as many as there are to be, by their resources
 
 
 def plan_topic(resource: Resource, observed: Observed, now: str) -> Plan:
@@ -38,7 +40,7 @@ def plan_topic(resource: Resource, observed: Observed, now: str) -> Plan:
     try:
         wish = read_wish(resource)
     except ValueError as error:
-        return Plan((), _status(resource, status.absent(("SpecInvalid", str(error))), {}, now))
+        return Plan((), _status(resource, judging.absent(("SpecInvalid", str(error))), {}, now))
     if "deletionTimestamp" in resource["metadata"]:
         return Plan(_farewell(resource, wish, observed))
     return _plan(resource, wish, observed, now)
@@ -48,9 +50,9 @@ def _plan(resource: Resource, wish: Wish, observed: Observed, now: str) -> Plan:
     steps: list[Step] = [*_finalizers(resource, wish)]
     if observed.world is None:
         kept = {key: value for key, value in (resource.get("status") or {}).items() if key != "conditions"}
-        return Plan(tuple(steps), _status(resource, status.unknown(observed.away), kept, now))
+        return Plan(tuple(steps), _status(resource, judging.unknown(observed.away), kept, now))
     found = observed.world.topics_by_name.get(wish.name)
-    trouble = _trouble(wish, found, observed)
+    trouble = _trouble(wish, found, observed) or _too_few(wish, found, observed.world, observed.brokers)
     if trouble is None and not wish.is_mirror and (found is None or wish.differs(found)):
         steps.append(PutTopic(wish.name, wish.body(found)))
         asked = ("BeingMade", "managers are asked to make it")
@@ -58,9 +60,10 @@ def _plan(resource: Resource, wish: Wish, observed: Observed, now: str) -> Plan:
         trouble = asked if observed.waits_for is None else ("Waiting", observed.waits_for)
     if found is None:
         waiting = trouble or ("Missing", "there is no such topic")
-        return Plan(tuple(steps), _status(resource, status.absent(waiting), {"topicName": wish.name}, now))
-    shown = _conditions(found, trouble, observed.world, observed.called or {})
-    figures = status.figures(found, status.look(observed.world, found), observed.called or {})
+        return Plan(tuple(steps), _status(resource, judging.absent(waiting), {"topicName": wish.name}, now))
+    views, called = status.look(observed.world, found), observed.called or {}
+    shown = judging.judge(found, views, trouble, called)
+    figures = status.figures(found, views, called)
     if trouble is not None and trouble[0] in {"NameTaken", "OwnedByAnother"}:
         figures.pop("topicId")  # it is not its own
     return Plan(tuple(steps), _status(resource, shown, figures, now))
@@ -90,6 +93,19 @@ def _trouble(wish: Wish, found: Topic | None, observed: Observed) -> tuple[str, 
     return fixed
 
 
+def _too_few(wish: Wish, found: Topic | None, world: World, brokers: int) -> tuple[str, str] | None:
+    """Say that brokers are missing: how many hold a partition is decided when it is made, and stays.
+
+    While a cluster starts, managers know few of its brokers, and would place a topic on those.
+    """
+    needed = wish.replication if wish.replication is not None else min(REPLICATION, brokers)
+    if found is not None or wish.is_mirror or world.places >= needed:
+        return None
+    reason = "Waiting" if brokers >= needed else "TooFewBrokers"  # more are on their way, or none
+    known = conditions.count(world.places, "broker")
+    return reason, f"each partition is to be on {needed} brokers; {known} registered so far"
+
+
 def _what_cannot_change(wish: Wish, found: Topic) -> tuple[str, str] | None:
     if wish.partitions is not None and wish.partitions < len(found.partitions):
         text = f"the topic has {len(found.partitions)} partitions; there can only be more than that"
@@ -98,14 +114,6 @@ def _what_cannot_change(wish: Wish, found: Topic) -> tuple[str, str] | None:
         text = f"each partition is on {conditions.count(found.replication, 'broker')}, which cannot be changed"
         return "ReplicationFixed", text
     return None
-
-
-def _conditions(
-    topic: Topic, trouble: tuple[str, str] | None, world: World, called: Mapping[str, str]
-) -> tuple[Condition, ...]:
-    views = status.look(world, topic)
-    others = (status.accepted(trouble), status.placed(topic, views), status.replicated(views, called))
-    return (status.ready(others), *others)
 
 
 def _farewell(resource: Resource, wish: Wish, observed: Observed) -> tuple[Step, ...]:

@@ -9,6 +9,7 @@ from flotilla_operator.names import MIRRORED, OPERATOR
 from flotilla_operator.world import Topic
 
 FOREVER, UNLIMITED = "forever", "unlimited"
+REPLICATION = 3  # unless somebody says otherwise; managers have the same
 DELETE, RETAIN = "Delete", "Retain"
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _IMPLIED = {"topicName", "cluster", "deletionPolicy"}  # what a spec has that says nothing about the topic
