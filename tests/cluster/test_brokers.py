@@ -93,6 +93,43 @@ def has(release: Release, resource: str) -> bool:
     return bool(release.kubectl("get", resource, "--ignore-not-found"))
 
 
+def test_what_is_somebody_elses_is_left_alone(release: Release) -> None:
+    """A resource that would need a name that is taken says so, and takes nothing."""
+    taken = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "second"}, "spec": {"ports": [{"port": 80}]}}
+    second = {"apiVersion": "flotilla.dev/v1", "kind": "Broker", "metadata": {"name": "second"}, "spec": {}}
+    release.apply(taken, second)
+    try:
+        told = release.wait_condition("broker/second", "Accepted", "False")
+        assert "there is a Service second that is not ours" in told["message"]
+        assert not has(release, "statefulset/second")
+    finally:
+        release.kubectl("delete", "broker", "second")
+    assert release.get("service/second")["spec"]["ports"][0]["port"] == 80
+    release.kubectl("delete", "service", "second")
+
+
+def test_with_a_second_budget_brokers_stay_and_that_is_told(release: Release) -> None:
+    """Kubernetes does not ask two of them, and evicts nothing."""
+    before = {pod: release.uid(pod) for pod in release.pods("broker")}
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "another"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app.kubernetes.io/component": "broker"}}},
+    }
+    level = release.get(_SET)["spec"].get("config", {}).get("log_level")
+    release.apply(budget)
+    try:
+        release.patch(_SET, {"spec": {"config": {"log_level": "warning"}}})
+        told = release.wait_condition(_SET, "Accepted", "False")
+        assert "more than one PodDisruptionBudget" in told["message"]
+        assert {pod: release.uid(pod) for pod in release.pods("broker")} == before
+    finally:
+        release.patch(_SET, {"spec": {"config": {"log_level": level}}})
+        release.kubectl("delete", "poddisruptionbudget", "another")
+    release.wait_condition(_SET, "Updated")
+
+
 def test_nothing_is_written_into_what_users_say(release: Release) -> None:
     """Who keeps resources in Git finds no difference."""
     found = json.loads(release.kubectl("get", _SET, "--output=json", "--show-managed-fields"))

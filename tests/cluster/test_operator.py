@@ -1,18 +1,23 @@
 """The operator itself: it may do little, can die at any moment, and nothing waits for it."""
 
+import logging
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 
 from flotilla import Client
 from support.cluster import wait_until
+from support.lives import short_lives
 from support.release import Release
 
-from .test_brokers import phases
+from .test_brokers import has, phases
 from .test_topics import topic
+
+logger = logging.getLogger(__name__)
 
 _DEPLOYMENT = "deployment/flotilla-operator"
 _SET = "broker/flotilla-broker"
@@ -59,8 +64,7 @@ def test_it_tells_of_itself(release: Release) -> None:
 
 
 def test_records_flow_while_the_operator_is_away_and_it_catches_up(release: Release, token: str) -> None:
-    release.kubectl("scale", _DEPLOYMENT, "--replicas=0")
-    wait_until("the operator to be gone", lambda: not release.pods("operator"), 60)
+    away(release)
     try:
         with Client(release.url, token=token) as client, client.producer() as producer:
             client.topics.create("unwatched", partitions=1)
@@ -74,6 +78,64 @@ def test_records_flow_while_the_operator_is_away_and_it_catches_up(release: Rele
     release.wait_condition("topic/later", "Ready")
     release.wait_condition("topic/unwatched", "Ready")
     release.wait_ready()
+
+
+def test_the_operator_dies_right_after_everything_that_it_changes(release: Release, token: str, tmp_path: Path) -> None:
+    """Whoever comes next knows nothing of it, and goes on: with topics, with brokers, with a set that is made anew."""
+    away(release)
+    try:
+        with short_lives(release, tmp_path) as lives:
+            release.apply(topic("mortal", partitions=1, deletionPolicy="Delete"))
+            release.wait_condition("topic/mortal", "Ready")
+            with Client(release.url, token=token) as client, client.producer() as producer:
+                producer.send("mortal", b"x", partition=0).result(30)
+            release.patch("topic/mortal", {"spec": {"partitions": 2}})
+            release.wait_condition("topic/mortal", "Ready")
+            release.patch(_SET, {"spec": {"replicas": 4, "config": {"log_level": "warning"}}})
+            release.wait_condition(_SET, "Ready")
+            disown(release)
+            wait_until("the set to be made anew", lambda: owners(release) == ["Broker"], 120)
+            release.patch(_SET, {"spec": {"replicas": 3}})
+            release.wait_condition(_SET, "Scaled")
+            with Client(release.url, token=token) as client:
+                assert [one.value for one in client.consumer("mortal").records(until="end")] == [b"x"]
+            release.kubectl("delete", "topic", "mortal", "--timeout=120s", seconds=150)
+            release.wait_condition(_SET, "Ready")
+        assert lives.trouble == []
+        logger.info("lives ended after: %s", dict(lives.ended))
+        assert lives.ended.keys() >= {
+            "_order",
+            "apply ConfigMap",
+            "apply Event",
+            "apply StatefulSet",
+            "evict",
+            "remove",
+            "set_finalizers",
+            "set_status Broker",
+            "set_status Topic",
+        }
+        assert lives.ended["evict"] >= 3
+    finally:
+        release.kubectl("scale", _DEPLOYMENT, "--replicas=1")
+    release.wait_ready()
+
+
+def away(release: Release) -> None:
+    """Have no operator."""
+    release.kubectl("scale", _DEPLOYMENT, "--replicas=0")
+    wait_until("the operator to be gone", lambda: not release.pods("operator"), 60)
+
+
+def disown(release: Release) -> None:
+    """Have the set be nobody's, as one that an older chart made."""
+    release.patch("statefulset/flotilla-broker", {"metadata": {"ownerReferences": None}})
+
+
+def owners(release: Release) -> list[str]:
+    """Tell whose the set is."""
+    if not has(release, "statefulset/flotilla-broker"):
+        return []
+    return [one["kind"] for one in release.get("statefulset/flotilla-broker")["metadata"].get("ownerReferences", [])]
 
 
 def test_the_operator_is_killed_again_and_again_and_all_comes_to_be(release: Release) -> None:
@@ -150,8 +212,7 @@ def test_an_operator_that_finds_resources_gone_deletes_nothing(release: Release,
     release.wait_condition("topic/stays", "Ready")
     with Client(release.url, token=token) as client, client.producer() as producer:
         producer.send("stays", b"x", partition=0).result(30)
-    release.kubectl("scale", _DEPLOYMENT, "--replicas=0")
-    wait_until("the operator to be gone", lambda: not release.pods("operator"), 60)
+    away(release)
     release.kubectl("delete", "topic", "stays", "--timeout=30s")
     release.kubectl("scale", _DEPLOYMENT, "--replicas=1")
     release.wait_condition("topic/stays", "Ready")  # as one that nobody owns

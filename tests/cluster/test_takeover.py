@@ -12,6 +12,8 @@ from support.clientload import Sender, broken_promises, open_producer, run_while
 from support.release import Release
 from support.small import small_release
 
+from .test_topics import topic
+
 _NAMESPACE = "older"
 _OLD = Path(__file__).parent / "charts" / "flotilla-0.1.0.tgz"  # the last one without an operator
 _SET = "broker/flotilla-broker"
@@ -70,15 +72,21 @@ def test_an_upgrade_takes_brokers_over_and_costs_nothing(older: Release) -> None
 
 @pytest.mark.usefixtures("bare_cluster")
 def test_what_was_just_moved_can_be_removed(older: Release) -> None:
-    """The resource was made by a hook, as Helm could not, and goes all the same; volumes stay."""
+    """The resource was made by a hook, as Helm could not, and goes all the same; volumes stay, and so do topics."""
     before = claims(older)
     move(older)
+    older.apply(topic("kept", partitions=1, deletionPolicy="Delete"))
+    older.wait_condition("topic/kept", "Ready")
+    was = older.get("topic/kept")
     older.uninstall()
     assert older.get("broker,statefulset,pod,service")["items"] == []
     assert claims(older) == before
+    assert was["metadata"]["finalizers"] == ["flotilla.dev/topic"]
+    assert "finalizers" not in older.get("topic/kept")["metadata"], "nobody would be there to do what it waits for"
     older.install()
     older.wait_ready()
-    assert claims(older) == before
+    older.wait_condition("topic/kept", "Ready")
+    assert older.get("topic/kept")["status"]["topicId"] == was["status"]["topicId"]
 
 
 @pytest.mark.usefixtures("release")

@@ -165,6 +165,16 @@ def test_what_cannot_be_is_told(release: Release, name: str) -> None:
     assert release.get("topic", name)["status"]["replication"] == 3
 
 
+def test_a_topic_waits_for_brokers_that_are_not_there(release: Release, api: httpx.Client, name: str) -> None:
+    """On how many brokers a partition is stays as it was made: so it is not made on fewer."""
+    release.apply(topic(name, partitions=1, replication=5))
+    told = release.wait_condition(f"topic/{name}", "Ready", "False")
+    assert told["reason"] == "TooFewBrokers"
+    assert told["message"] == "each partition is to be on 5 brokers; 3 brokers registered so far"
+    assert name not in topics_of(api)
+    release.kubectl("delete", "topic", name)
+
+
 # -- deletion ---------------------------------------------------------------------------------------------
 
 

@@ -52,6 +52,7 @@ class Sender:
         self.name = name
         self.producer = producer
         self.sent: list[tuple[Name, int, Delivery]] = []
+        self.longest_s = 0.0  # that any record took from being sent to being acknowledged
         self._topic = topic
         self._partitions = partitions
         self._padding = bytes(padding)
@@ -74,7 +75,13 @@ class Sender:
         name = Name(self.name, len(self.sent))
         partition = name.number % self._partitions
         value = f"{name.producer} {name.number} ".encode() + self._padding
-        self.sent.append((name, partition, self.producer.send(self._topic, value, partition=partition)))
+        began = time.monotonic()
+        delivery = self.producer.send(self._topic, value, partition=partition)
+        delivery.add_done_callback(lambda _: self._took(time.monotonic() - began))
+        self.sent.append((name, partition, delivery))
+
+    def _took(self, seconds: float) -> None:
+        self.longest_s = max(self.longest_s, seconds)
 
     @property
     def acknowledged(self) -> int:

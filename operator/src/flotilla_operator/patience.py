@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 FIRST_S = 1.0
 LAST_S = 60.0
+THIN_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,11 @@ class Patience:
         seconds = FIRST_S if before is None else min(before.seconds * 2, LAST_S)
         self._waits[key] = _Wait(now + seconds, seconds)
         return seconds
+
+    def is_thin(self, key: str) -> bool:
+        """Tell whether something has failed again and again, and not just now."""
+        wait = self._waits.get(key)
+        return wait is not None and wait.seconds > THIN_S
 
     def succeeded(self, key: str) -> None:
         """Forget failures."""

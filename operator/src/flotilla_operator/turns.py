@@ -81,6 +81,7 @@ class Turns:
         self._awake = asyncio.Event()
         self._listed_at: float | None = None
         self._nodes: dict[str, Resource] = {}
+        self._sought: frozenset[str] = frozenset()  # nodes that were looked for since the last list
         self._is_away = False
         self._deadline = 0.0
         self._complete_at: float | None = None  # when managers had last heard of all brokers
@@ -119,6 +120,8 @@ class Turns:
         """Look, decide, act, once. Raises OperatorError if nothing could be looked at."""
         if self._listed_at is None or self._clock() - self._listed_at > RELIST_S:
             await self._list()
+        if self._seek_nodes():
+            self._nodes = await self._list_nodes()
         world, away = await self._look()
         self._is_settled = self._judge(world)
         plans = [*self._plan_brokers(world, away), *await self._plan_topics(world, away)]
@@ -146,14 +149,21 @@ class Turns:
     async def _list(self) -> None:
         for kind, labels in ((TOPIC, None), (BROKER, None), (STATEFULSET, None), (POD, self._cluster.labels)):
             self._cache.replace(kind, await self._kube.list(kind, labels))
-        self._nodes = await self._list_nodes()
+        self._sought = frozenset()
         self.actor.forget()
         self._listed_at = self._clock()
 
-    async def _list_nodes(self) -> dict[str, Resource]:
-        """Look at nodes, if a rack is a label of theirs. Whoever may not look does without."""
+    def _seek_nodes(self) -> bool:
+        """Tell whether to look at nodes: if a rack is a label of theirs, now and then, and when there is a new one."""
         if not any((one.get("spec") or {}).get("rack") for one in self._mine(BROKER)):
-            return {}
+            return False
+        used = frozenset((one.get("spec") or {}).get("nodeName") or "" for one in self._cache.all(POD)) - {""}
+        is_new = bool(used - self._sought)
+        self._sought |= used
+        return is_new
+
+    async def _list_nodes(self) -> dict[str, Resource]:
+        """Look at nodes. Whoever may not look does without."""
         try:
             return {one["metadata"]["name"]: one for one in await self._kube.list(NODE)}
         except OperatorError as error:
@@ -191,6 +201,7 @@ class Turns:
         owners = tuple(read_set(one, self._cluster).owner for one in sets if "deletionTimestamp" not in one["metadata"])
         plans = []
         for one in sets:
+            key = _key(BROKER, one)
             observed = BrokersObserved(
                 cluster=self._cluster,
                 statefulset=self._cache.get(STATEFULSET, one["metadata"]["name"]),
@@ -200,6 +211,7 @@ class Turns:
                 world=world,
                 away=away,
                 refusal=self._refusal(BROKER, one, world),
+                waits_for=self._waits.get(key) if self._patience.is_thin(key) else None,
             )
             plans.append((BROKER, one, plan_brokers(one, observed, self._now())))
         return plans

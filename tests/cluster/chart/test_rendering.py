@@ -47,6 +47,7 @@ def test_the_defaults_are_a_whole_system(defaults: Rendered) -> None:
         ("ServiceAccount", "flotilla-broker"),
         ("Deployment", "flotilla-operator"),
         ("ServiceAccount", "flotilla-operator"),
+        ("Service", "flotilla-operator"),
         ("Role", "flotilla-operator"),
         ("RoleBinding", "flotilla-operator"),
         ("ClusterRole", "q-flotilla-operator"),
@@ -647,6 +648,8 @@ def test_where_brokers_are_not_defined_yet_only_the_hook_makes_the_resource(char
     assert not upgraded.of_kind("Broker")
     (container,) = upgraded.pod("flotilla-upgrade")["containers"]
     assert container["args"][-2:] == ["--apply", "/files/broker"]
+    (later,) = defaults.pod("flotilla-upgrade")["containers"]
+    assert later["args"] == [*container["args"], "--only-change"], "Helm makes it where it can"
     made = yaml.safe_load(upgraded.get("ConfigMap", "flotilla-upgrade")["data"]["broker"])
     assert made == defaults.get("Broker", "flotilla-broker")
     assert made["metadata"]["annotations"]["meta.helm.sh/release-name"] == "flotilla", "the next upgrade is Helm's"
@@ -661,6 +664,30 @@ def test_the_operator_may_do_what_it_does_and_reads_no_secrets(chart: Chart, def
     ]
     for values in ({"operator": {"readNodes": False}}, {"brokers": {"rack": {"topologyKey": ""}}}):
         assert "q-flotilla-operator" not in chart.render(values).of_kind("ClusterRole")
+
+
+def test_hooks_may_do_what_they_do_and_nothing_else(defaults: Rendered) -> None:
+    """By name, wherever Kubernetes can: what is made does not have one yet."""
+    rights = {
+        (name, resource): (rule["verbs"], rule.get("resourceNames"))
+        for kind in ("Role", "ClusterRole")
+        for name, role in defaults.of_kind(kind).items()
+        if is_hook(role)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+    }
+    broker, definitions = ["flotilla-broker"], ["brokers.flotilla.dev", "topics.flotilla.dev"]
+    assert rights == {
+        ("flotilla-upgrade", "statefulsets"): (["patch"], broker),
+        ("flotilla-upgrade", "services"): (["patch"], broker),
+        ("flotilla-upgrade", "poddisruptionbudgets"): (["patch"], broker),
+        ("flotilla-upgrade", "brokers"): (["get", "create", "patch"], None),
+        ("q-flotilla-upgrade", "customresourcedefinitions"): (["get", "patch"], definitions),
+        ("flotilla-delete", "topics"): (["list", "patch"], None),
+        ("flotilla-delete", "brokers"): (["get", "delete"], broker),
+        ("flotilla-delete", "deployments"): (["patch"], ["flotilla-operator"]),
+        ("flotilla-delete", "pods"): (["list"], None),
+    }
 
 
 # -- what is refused ----------------------------------------------------------------------------------------------

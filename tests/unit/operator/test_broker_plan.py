@@ -387,3 +387,8 @@ def test_racks_come_from_pods_or_from_their_nodes() -> None:
 def test_what_kubernetes_refuses_is_shown() -> None:
     planned = plan(refusal="spec.template.spec.containers[0].image: Required value")
     assert shown(planned, "Ready") == ("False", "Refused", "spec.template.spec.containers[0].image: Required value")
+
+
+def test_what_fails_again_and_again_is_shown() -> None:
+    planned = plan(waits_for="This pod has more than one PodDisruptionBudget")
+    assert shown(planned, "Ready") == ("False", "Waiting", "This pod has more than one PodDisruptionBudget")

@@ -8,13 +8,13 @@ import pytest
 
 from flotilla_operator.cache import Cache
 from flotilla_operator.errors import Away, Refused
-from flotilla_operator.kube import BROKER, POD, STATEFULSET, TOPIC
+from flotilla_operator.kube import BROKER, NODE, POD, STATEFULSET, TOPIC
 from flotilla_operator.metrics import Metrics
 from flotilla_operator.names import FINALIZER
 from flotilla_operator.turns import GRACE_S, REFUSED_S, RELIST_S, Turns
 from flotilla_operator.world import World
 
-from .worlds import CLUSTER, NOW, broker_resource, topic, topic_resource, world
+from .worlds import CLUSTER, NOW, broker_resource, pod, topic, topic_resource, world
 
 Asked = list[tuple[str, Any]]
 
@@ -27,10 +27,12 @@ class FakeKube:
     def __init__(self) -> None:
         self.found: dict[str, list[dict[str, Any]]] = {TOPIC: [], BROKER: [], POD: [], STATEFULSET: []}
         self.asked: Asked = []
+        self.listed: list[str] = []
         self.ends = False
         self.refuses: dict[str, Exception] = {}
 
     async def list(self, kind: str, _: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        self.listed.append(kind)
         return [dict(one) for one in self.found.get(kind, [])]
 
     async def get(self, kind: str, name: str) -> dict[str, Any] | None:
@@ -230,6 +232,47 @@ def test_why_managers_have_not_done_it_yet_is_shown(stage: Stage) -> None:
     stage.turn()
     stage.turn()
     assert stage.condition("orders") == ("False", "Waiting")
+
+
+def test_nodes_are_looked_at_when_a_pod_is_on_a_new_one(stage: Stage) -> None:
+    """Replicas that are placed before racks are known do not move any more."""
+
+    def looks() -> int:
+        return stage.kube.listed.count(NODE)
+
+    stage.kube.found[BROKER] = [broker_resource(rack={"topologyKey": "zone"})]
+    stage.turn()
+    assert looks() == 0, "no pod is on any node"
+    stage.turns._cache.hear(POD, None, pod(0))
+    stage.turn()
+    stage.turn()
+    assert looks() == 1
+    stage.turns._cache.hear(POD, None, pod(1))
+    stage.turn()
+    assert looks() == 2
+    stage.kube.found[POD] = [pod(0), pod(1)]
+    stage.turn(RELIST_S + 1)
+    assert looks() == 3, "labels may have changed"
+
+
+def test_a_child_that_cannot_be_applied_now_is_shown_when_it_takes_long(stage: Stage) -> None:
+    """Kubernetes may be busy for a moment, which is no news of brokers."""
+
+    def accepted() -> str:
+        shown = stage.kube.found[BROKER][0]["status"]["conditions"]
+        return next(f"{one['status']} {one['reason']}" for one in shown if one["type"] == "Accepted")
+
+    stage.kube.found[BROKER] = [broker_resource()]
+    stage.kube.refuses["apply"] = Away("etcd has no leader")
+    for _ in range(3):
+        stage.turn(2.0)
+        assert accepted() == "True Accepted"
+    stage.turn(5.0)
+    assert accepted() == "False Waiting"
+    stage.kube.refuses.clear()
+    stage.turn(10.0)
+    stage.turn(0.1)
+    assert accepted() == "True Accepted"
 
 
 def test_managers_that_start_again_do_not_flip_everything(stage: Stage) -> None:

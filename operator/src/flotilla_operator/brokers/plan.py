@@ -38,6 +38,7 @@ class Observed:
     world: World | None = None
     away: str = ""  # why managers are
     refusal: str | None = None  # what Kubernetes said to a child that this spec asks for
+    waits_for: str | None = None  # why something is not done, though it was tried again and again
 
 
 def plan_brokers(resource: Resource, observed: Observed, now: str) -> Plan:
@@ -136,7 +137,7 @@ def _status(
 ) -> dict[str, Any]:
     racks = {one.name: rack_of(one, wanted.topology_key, observed.nodes) for one in members if wanted.topology_key}
     others = (
-        accepted.judge(observed.refusal),
+        accepted.judge(observed.refusal, observed.waits_for),
         running.judge(members),
         updated.judge(rollout, is_rolling=wanted.is_rolling),
         scaled.judge(wanted.replicas, scale),
