@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cluster.harness.cluster import Cluster
-from cluster.harness.images import CHART
+from cluster.harness.images import CHART, TAG
 from flotilla import Client
 from support.clientload import Sender, broken_promises, open_producer, run_while, wait_progress
 from support.release import Release
@@ -23,7 +23,7 @@ _PARTITIONS = 2
 @pytest.fixture
 def older(cluster: Cluster, tmp_path: Path) -> Iterator[Release]:
     """A system that the old chart has installed; images are today's."""
-    made = small_release(cluster, tmp_path, _NAMESPACE, chart=_OLD, has_operator=False)
+    made = small_release(cluster, tmp_path, _NAMESPACE, chart=_OLD, has_operator=False, image_tag=TAG)
     made.install()
     yield made
     made.remove()

@@ -15,13 +15,14 @@ def small_release(
     *,
     chart: Path = CHART,
     has_operator: bool = True,
+    image_tag: str = "",
     **values: Any,  # noqa: ANN401
 ) -> Release:
     """Describe one; it is not installed yet."""
     few = {"requests": {"cpu": "10m", "memory": "64Mi"}}
     parts = ("brokers", "writer", "postgresql", *(("operator",) if has_operator else ()))
     given = {
-        "image": {"registry": cluster.image_prefix.rstrip("/")},
+        "image": {"registry": cluster.image_prefix.rstrip("/"), "tag": image_tag},
         "ingress": {"enabled": False},
         "readers": {"replicas": 1, "resources": few},
         **{part: {"resources": few} for part in parts},

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flotilla.client.blocking import Client
     from flotilla.client.errors import FlotillaError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["AsyncClient", "Client", "FlotillaError", "__version__"]
 
 _HOMES = {

@@ -212,7 +212,7 @@ def test_the_image_comes_from_values(chart: Chart) -> None:
 
 
 def test_the_image_is_by_default_of_the_charts_version(defaults: Rendered) -> None:
-    assert defaults.pod("flotilla-broker")["containers"][0]["image"] == "flotilla:0.1.0"
+    assert defaults.pod("flotilla-broker")["containers"][0]["image"] == "flotilla:0.2.0"
 
 
 def test_a_digest_wins_over_a_tag(chart: Chart) -> None:

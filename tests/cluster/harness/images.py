@@ -22,7 +22,8 @@ CHART = ROOT / "helm" / "flotilla"
 PAUSE = "localhost/pause:1"
 CONTROLLER = "localhost/ingress:1"
 # These have the names that the chart asks for by default, so that it installs here as it does anywhere.
-SERVERS = f"docker.io/library/flotilla:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}"
+TAG: str = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+SERVERS = f"docker.io/library/flotilla:{TAG}"
 POSTGRESQL = str(yaml.safe_load((CHART / "values.yaml").read_text())["postgresql"]["image"])
 _CONTAINERS = Path(__file__).parent / "containers"
 _SUITE = "bookworm"

@@ -95,7 +95,7 @@ def _have_children(wanted: BrokerSet, found: Resource | None, children: list[dic
             f"the StatefulSet {wanted.name} is made anew, because it differs in what cannot be changed; its pods go on"
         )
         gone = Remove("apps/v1", "StatefulSet", wanted.name, found["metadata"]["uid"], orphan=True)
-        return [*steps, Tell("Recreating", text), gone]
+        return [*steps, gone, Tell("Recreating", text)]
     return [*steps, Apply(pods)]
 
 
