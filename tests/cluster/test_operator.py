@@ -106,7 +106,6 @@ def test_the_operator_dies_right_after_everything_that_it_changes(release: Relea
         assert lives.ended.keys() >= {
             "_order",
             "apply ConfigMap",
-            "apply Event",
             "apply StatefulSet",
             "evict",
             "remove",
