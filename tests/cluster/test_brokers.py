@@ -52,6 +52,7 @@ def test_brokers_are_a_resource_that_tells_how_they_are(release: Release) -> Non
         ({"config": {"data": "/elsewhere"}}, "the operator's to set"),
         ({"config": {"Segment-Bytes": "1"}}, "settings are written as in segment_bytes"),
         ({"update": "Sometimes"}, "update"),
+        ({"template": {"extraEnv": [{"name": "FLOTILLA_RACK", "value": "x"}]}}, "settings are given in config"),
         ({"template": {"spread": {"hosts": "Never"}}}, "hosts"),
     ],
 )

@@ -58,6 +58,7 @@ def test_nothing_in_a_pod_can_be_written_but_its_volumes(release: Release) -> No
                 release.exec(pod, "python3", "-c", writes, place)
 
 
+@pytest.mark.usefixtures("release")  # which brings the definitions of our resources
 @pytest.mark.parametrize("name", _VALUES)
 def test_manifests_are_valid(cluster: Cluster, name: str) -> None:
     """The API server itself takes what the chart renders, for the values that matter."""

@@ -65,9 +65,17 @@ def test_an_upgrade_takes_brokers_over_and_costs_nothing(older: Release) -> None
     owner = older.get("statefulset/flotilla-broker")["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["name"]) == ("Broker", "flotilla-broker")
     older.wait_condition("topic/moved", "Ready")
-    older.upgrade("--set=brokers.config.log_level=debug")  # from now on, the resource is Helm's
+    older.upgrade("--set=brokers.config.log_level=debug")
     older.wait_condition(_SET, "Updated")
     assert older.get(_SET)["spec"]["config"] == {"log_level": "debug"}
+    older.kubectl("scale", _SET, "--replicas=4")
+    older.upgrade("--set=brokers.config.log_level=debug", "--set=brokers.update=OnDelete")  # it is Helm's by now
+    made = older.get(_SET)
+    assert (made["spec"]["update"], made["spec"]["replicas"]) == ("OnDelete", 4), "what is not changed stays"
+    older.rollback(2)  # Helm did not know the resource yet, and has it deleted unless it is told to keep it
+    assert older.get(_SET)["metadata"]["uid"] == made["metadata"]["uid"]
+    assert "deletionTimestamp" not in older.get(_SET)["metadata"]
+    older.wait_ready()
 
 
 @pytest.mark.usefixtures("bare_cluster")

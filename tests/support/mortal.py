@@ -59,7 +59,8 @@ def main() -> int:
     after(Kube, "evict", bool)
     for name in ("remove", "label", "set_finalizers"):
         after(Kube, name)
-    after(Control, "_order")
+    for name in ("put_topic", "delete_topic", "release_topic", "put_broker", "remove_broker"):
+        after(Control, name)
     return operator.main()
 
 

@@ -89,6 +89,11 @@ class Release:
         """Change it, and wait until that has taken effect everywhere."""
         self._helm("upgrade", *flags)
 
+    def rollback(self, revision: int) -> None:
+        """Go back to how it was."""
+        where = (f"--namespace={self.namespace}", "--wait", "--timeout=8m")
+        self.cluster.helm("rollback", self.name, str(revision), *where)
+
     def _helm(self, what: str, *flags: str) -> None:
         words = [what, self.name, str(self.chart), f"--namespace={self.namespace}", f"--values={self._values}"]
         try:
@@ -108,7 +113,9 @@ class Release:
 
     def describe(self) -> str:
         """Tell how it is, for whoever has to find out why it is not well."""
-        found = self.kubectl("get", "pods,pvc,topics,brokers,events", "--output=wide")
+        found = self.kubectl("get", "pods,pvc,events", "--output=wide")
+        with contextlib.suppress(CommandFailed):  # an older chart has no such resources
+            found += self.kubectl("get", "topics,brokers", "--output=wide")
         for pod in self.pods():
             with contextlib.suppress(CommandFailed):
                 found += f"\n== {pod}\n" + self.kubectl("logs", pod, "--tail=20", "--all-containers")

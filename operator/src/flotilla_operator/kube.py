@@ -40,7 +40,6 @@ _KINDS: dict[str, Any] = {
     DEFINITION: create_global_resource("apiextensions.k8s.io", "v1", DEFINITION, "customresourcedefinitions"),
 }
 _NOT_FOUND, _CONFLICT, _TOO_MANY = 404, 409, 429
-_FORBIDDEN = {401, 403}
 _SERVER_ERROR = 500
 _NOT_TYPED = "failed to create typed patch object"
 _SECONDS = 20.0
@@ -208,6 +207,8 @@ def _told() -> Iterator[None]:
     except ApiError as error:
         code = error.response.status_code if error.response is not None else 0
         raise _error(code, str(error)) from error
+    except httpx2.HTTPStatusError as error:  # as of a kind that is not defined, to which no API has an answer
+        raise _error(error.response.status_code, str(error)) from error
     except httpx2.HTTPError as error:
         raise Away(f"Kubernetes does not answer: {type(error).__name__}: {error}") from error
 

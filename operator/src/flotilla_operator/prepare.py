@@ -1,10 +1,9 @@
 """What the chart's hooks run: `python -m flotilla_operator.prepare upgrade` or `delete`.
 
 Before an upgrade: the definitions of our resources are brought up to date, which Helm never does; what the chart of an
-older version made and the operator looks after now is marked to be kept, or Helm would delete it; and the Broker is
-applied. Helm cannot make it before it is defined, and what it finds made by somebody else it takes over as it is,
-without looking for differences. Where Helm can make it, it is only changed: what Helm does not find when it begins, it
-makes, and fails if somebody else was faster.
+older version made and the operator looks after now is marked to be kept, or Helm would delete it. And the Broker is
+made, if Helm cannot: it is not defined yet when Helm looks. What Helm finds made by somebody else it takes over as it
+is, without looking for differences; so one that was made here is changed here once more, and then it is Helm's.
 
 Before Flotilla is removed: the operator goes; Topics are let go, since nobody will be there to do it later; and so does
 the Broker. Records stay.
@@ -23,16 +22,19 @@ import yaml
 from flotilla.serving import logs
 from flotilla_operator.errors import OperatorError
 from flotilla_operator.kube import BROKER, DEFINITION, POD, TOPIC, Data, Kube, NotFound
-from flotilla_operator.names import API_VERSION, FINALIZER
+from flotilla_operator.letting_go import let_go
+from flotilla_operator.names import API_VERSION, GROUP
 from flotilla_operator.steps import Remove
 
 logger = logging.getLogger("flotilla_operator.prepare")
 
+MADE = {f"{GROUP}/made-by": "hook"}
 KEEP = {"helm.sh/resource-policy": "keep"}
 _KINDS = {"statefulset": "StatefulSet", "service": "Service", "poddisruptionbudget": "PodDisruptionBudget"}
 _ESTABLISHED_S = 60
 _LOOK_S = 0.5
 _GONE_S = 120
+_TRIES = 3
 
 
 async def upgrade(
@@ -48,9 +50,22 @@ async def upgrade(
         if await kube.annotate(_KINDS[kind], name, KEEP):
             logger.info("%s is kept: the operator looks after it", one)
     kind, name = manifest["kind"], manifest["metadata"]["name"]
-    if not only_change or await kube.get(kind, name) is not None:
+    if not only_change:
+        await kube.apply(_marked(manifest))
+        logger.info("%s %s is made", kind, name)
+    elif _is_marked(await kube.get(kind, name)):
         await kube.apply(manifest)
-        logger.info("%s %s is applied", kind, name)
+        logger.info("%s %s, which a hook has made, is as the chart says, and Helm's from now on", kind, name)
+
+
+def _marked(manifest: Data) -> Data:
+    metadata = manifest["metadata"]
+    return {**manifest, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), **MADE}}}
+
+
+def _is_marked(found: Data | None) -> bool:
+    said = ((found or {}).get("metadata") or {}).get("annotations") or {}
+    return said.items() >= MADE.items()
 
 
 async def _wait_established(kube: Kube, name: str) -> None:
@@ -71,20 +86,27 @@ async def delete(kube: Kube, cluster: str, operator: str, labels: Mapping[str, s
     """
     await kube.scale("Deployment", operator, 0)
     async with asyncio.timeout(_GONE_S):
-        while await kube.list(POD, labels):  # noqa: ASYNC110 - only the server knows
+        while any(map(_runs, await kube.list(POD, labels))):  # noqa: ASYNC110 - only the server knows
             await asyncio.sleep(_LOOK_S)
     try:
-        topics = await kube.list(TOPIC)
+        found = await kube.get(BROKER, broker)
+        await _let_go(kube, cluster)
     except NotFound:  # somebody has removed the definitions, and all resources with them
         return
-    found = await kube.get(BROKER, broker)
     if found is not None:
         await kube.remove(Remove(API_VERSION, BROKER, broker, found["metadata"]["uid"]))
-    for one in topics:
-        has = tuple(one["metadata"].get("finalizers") or ())
-        if FINALIZER in has and one["spec"].get("cluster") == cluster:
-            await kube.set_finalizers(TOPIC, one, tuple(name for name in has if name != FINALIZER))
-            logger.info("Topic %s is let go; its records stay", one["metadata"]["name"])
+
+
+async def _let_go(kube: Kube, cluster: str) -> None:
+    for _ in range(_TRIES):
+        topics = await kube.list(TOPIC)
+        if await let_go(kube, [one for one in topics if one["spec"].get("cluster") == cluster]):
+            return
+
+
+def _runs(pod: Data) -> bool:
+    """Tell whether a pod is there; those that were evicted from a node stay for somebody to look at."""
+    return (pod.get("status") or {}).get("phase") not in {"Failed", "Succeeded"}
 
 
 def _read(path: str) -> Data:
@@ -105,7 +127,7 @@ def main(arguments: Sequence[str]) -> int:
     before_upgrade.add_argument("--definitions", type=_read_all, required=True, help="a folder with those to apply")
     before_upgrade.add_argument("--keep", action="append", default=[], metavar="KIND/NAME", help="what Helm must keep")
     before_upgrade.add_argument("--apply", type=_read, required=True, metavar="FILE", help="a resource to apply")
-    before_upgrade.add_argument("--only-change", action="store_true", help="do not apply it if it is not there")
+    before_upgrade.add_argument("--only-change", action="store_true", help="it is Helm's, unless a hook has made it")
     before_delete = commands.add_parser("delete", help="before Flotilla is removed")
     before_delete.add_argument("--cluster", required=True, help="the name of the installation")
     before_delete.add_argument("--operator", required=True, help="the operator's Deployment")

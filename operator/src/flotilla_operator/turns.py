@@ -15,16 +15,17 @@ from flotilla_operator.acting import Actor
 from flotilla_operator.brokers.members import call_brokers
 from flotilla_operator.brokers.plan import Observed as BrokersObserved
 from flotilla_operator.brokers.plan import plan_brokers
+from flotilla_operator.brokers.scaling import plan_lost_sets
 from flotilla_operator.brokers.spec import Cluster, read_set
 from flotilla_operator.cache import Cache
 from flotilla_operator.control import Control
 from flotilla_operator.errors import Away, OperatorError, Refused
 from flotilla_operator.kube import BROKER, NODE, POD, STATEFULSET, TOPIC, Conflict, Kube, NotFound
+from flotilla_operator.letting_go import let_go
 from flotilla_operator.metrics import Metrics
-from flotilla_operator.names import FINALIZER
 from flotilla_operator.patience import Patience
 from flotilla_operator.showing import news, should_show
-from flotilla_operator.steps import Plan, Step
+from flotilla_operator.steps import Plan, PutBroker, Step
 from flotilla_operator.topics.mirrors import plan_mirrors
 from flotilla_operator.topics.plan import Observed as TopicObserved
 from flotilla_operator.topics.plan import plan_releases, plan_topic
@@ -37,7 +38,7 @@ PERIOD_S = 5.0
 PAUSE_S = 0.25  # between two turns: what comes at once is taken together
 RELIST_S = 60.0
 GRACE_S = 30.0  # for how long managers may know little, as after a restart, before that is shown
-REFUSED_S = 60.0  # for how long a refusal counts, if nothing changes
+REFUSED_S = 60.0  # after which what was refused is asked for again, if nothing changes
 TOGETHER_MAX = 16
 TURN_S = 45.0  # after which a turn begins nothing new: what is left is for the next one, which sees what has changed
 _ALL = "all topics"
@@ -47,7 +48,6 @@ Resource = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Refusal:
-    generation: int
     version: int | None
     until: float
     text: str
@@ -120,11 +120,14 @@ class Turns:
         """Look, decide, act, once. Raises OperatorError if nothing could be looked at."""
         if self._listed_at is None or self._clock() - self._listed_at > RELIST_S:
             await self._list()
-        if self._seek_nodes():
-            self._nodes = await self._list_nodes()
+        await self._look_at_nodes()
         world, away = await self._look()
         self._is_settled = self._judge(world)
-        plans = [*self._plan_brokers(world, away), *await self._plan_topics(world, away)]
+        plans = self._plan_brokers(world, away)
+        has_racks = not any(
+            isinstance(step, PutBroker) and "rack" in step.body for *_, plan in plans for step in plan.steps
+        )
+        plans += await self._plan_topics(world, away, has_racks=has_racks)
         gate = asyncio.Semaphore(TOGETHER_MAX)
         self._deadline = self._clock() + TURN_S
         await asyncio.gather(*(self._carry_out(kind, one, plan, world, gate) for kind, one, plan in plans))
@@ -136,13 +139,7 @@ class Turns:
         """Let all Topics go, if the namespace is being deleted: nobody will be here to do it later."""
         if not await self._kube.is_ending():
             return
-        for one in await self._kube.list(TOPIC):
-            has = tuple(one["metadata"].get("finalizers") or ())
-            if FINALIZER in has:
-                try:
-                    await self._kube.set_finalizers(TOPIC, one, tuple(name for name in has if name != FINALIZER))
-                except Refused as error:  # somebody else changes it, or it is gone: the others are let go in any case
-                    logger.warning("Topic %s: %s", one["metadata"]["name"], error)
+        await let_go(self._kube, await self._kube.list(TOPIC))
 
     # -- looking ------------------------------------------------------------------------------------------
 
@@ -153,22 +150,21 @@ class Turns:
         self.actor.forget()
         self._listed_at = self._clock()
 
-    def _seek_nodes(self) -> bool:
-        """Tell whether to look at nodes: if a rack is a label of theirs, now and then, and when there is a new one."""
+    async def _look_at_nodes(self) -> None:
+        """Look at nodes if a rack is a label of theirs: now and then, and when a pod is on a new one."""
         if not any((one.get("spec") or {}).get("rack") for one in self._mine(BROKER)):
-            return False
+            return
         used = frozenset((one.get("spec") or {}).get("nodeName") or "" for one in self._cache.all(POD)) - {""}
-        is_new = bool(used - self._sought)
-        self._sought |= used
-        return is_new
-
-    async def _list_nodes(self) -> dict[str, Resource]:
-        """Look at nodes. Whoever may not look does without."""
+        if not used - self._sought:
+            return
         try:
-            return {one["metadata"]["name"]: one for one in await self._kube.list(NODE)}
-        except OperatorError as error:
+            self._nodes = {one["metadata"]["name"]: one for one in await self._kube.list(NODE)}
+        except Away as error:
+            logger.warning("nodes cannot be looked at now: %s", error)
+            return
+        except Refused as error:  # whoever may not look does without
             logger.info("racks are known of pods alone: %s", error)
-            return self._nodes
+        self._sought |= used
 
     async def _look(self) -> tuple[World | None, str]:
         try:
@@ -210,13 +206,15 @@ class Turns:
                 owners=owners,
                 world=world,
                 away=away,
-                refusal=self._refusal(BROKER, one, world),
+                refusal=self._refusals[key].text if key in self._refusals else None,
                 waits_for=self._waits.get(key) if self._patience.is_thin(key) else None,
             )
             plans.append((BROKER, one, plan_brokers(one, observed, self._now())))
         return plans
 
-    async def _plan_topics(self, world: World | None, away: str) -> list[tuple[str, Resource, Plan]]:
+    async def _plan_topics(
+        self, world: World | None, away: str, *, has_racks: bool
+    ) -> list[tuple[str, Resource, Plan]]:
         mine = self._mine(TOPIC)
         first = _firsts(mine)
         is_gone = await self._is_gone(mine, world)
@@ -224,14 +222,16 @@ class Turns:
         brokers = sum(read_set(one, self._cluster).replicas for one in self._mine(BROKER))
         plans = []
         for one in mine:
-            eldest = first[name_of(one)]
+            key, eldest = _key(TOPIC, one), first[name_of(one)]
             observed = TopicObserved(
                 world=world,
                 away=away,
                 is_gone=is_gone,
                 rival=None if eldest is one else f"Topic {eldest['metadata']['name']}",
-                refusal=self._refusal(TOPIC, one, world),
-                waits_for=self._waits.get(_key(TOPIC, one)),
+                refusal=self._refusals[key].text if key in self._refusals else None,
+                may_ask=self._may_ask(key, world),
+                has_racks=has_racks,
+                waits_for=self._waits.get(key),
                 called=called,
                 brokers=brokers,
             )
@@ -243,14 +243,12 @@ class Turns:
         waiting = any("deletionTimestamp" in one["metadata"] for one in mine)
         return waiting and world is None and await self._kube.is_ending()
 
-    def _refusal(self, kind: str, resource: Resource, world: World | None) -> str | None:
-        """What was said to the same before. It counts while neither the resource nor the world has changed."""
-        found = self._refusals.get(_key(kind, resource))
+    def _may_ask(self, key: str, world: World | None) -> bool:
+        """Tell whether to ask for what was refused before: if the world has changed since, and now and then."""
+        found = self._refusals.get(key)
         if found is None:
-            return None
-        is_same = found.generation == resource["metadata"].get("generation", 0)
-        is_same = is_same and (world is None or found.version in {None, world.version})
-        return found.text if is_same and self._clock() < found.until else None
+            return True
+        return self._clock() >= found.until or (world is not None and found.version not in {None, world.version})
 
     # -- acting -------------------------------------------------------------------------------------------
 
@@ -272,12 +270,18 @@ class Turns:
         steps = (
             *plan_releases(world, self._cluster.namespace, owners),
             *plan_mirrors(world, mine, self._cluster.namespace, self._cluster.name, taken),
+            *self._forget_sets(world),
         )
         for step in steps:  # each by itself: one that fails keeps no other from being done
             key = f"{_ALL}: {step}"
             if self._clock() < self._deadline and self._patience.may_try(key, self._clock()):
                 await self._do(key, TOPIC, None, (step,), world)
         self._asked_for_all = {f"{_ALL}: {step}" for step in steps}
+
+    def _forget_sets(self, world: World) -> tuple[Step, ...]:
+        sets = frozenset(one["metadata"]["name"] for one in self._cache.all(BROKER))
+        pods = frozenset(one["metadata"]["name"] for one in self._cache.all(POD))
+        return plan_lost_sets(world, self._cluster.namespace, sets, pods)
 
     async def _do(
         self, key: str, kind: str, resource: Resource | None, steps: tuple[Step, ...], world: World | None
@@ -290,7 +294,7 @@ class Turns:
         except (NotFound, Conflict) as error:  # what is known of it here is old: an event is on its way
             logger.debug("%s: %s", key, error)
         except Refused as error:
-            self._refuse(key, resource, world, str(error))
+            self._refuse(key, world, str(error))
         except Away as error:
             seconds = self._patience.failed(key, self._clock())
             self._waits[key] = str(error)
@@ -299,12 +303,12 @@ class Turns:
         else:
             self._patience.succeeded(key)
             self._waits.pop(key, None)
+            self._refusals.pop(key, None)
 
-    def _refuse(self, key: str, resource: Resource | None, world: World | None, text: str) -> None:
-        """Remember that something was refused: the next turn shows it."""
-        generation = resource["metadata"].get("generation", 0) if resource is not None else 0
+    def _refuse(self, key: str, world: World | None, text: str) -> None:
+        """Remember that something was refused: that is shown until it is done."""
         version = world.version if world is not None else None
-        self._refusals[key] = _Refusal(generation, version, self._clock() + REFUSED_S, text)
+        self._refusals[key] = _Refusal(version, self._clock() + REFUSED_S, text)
         self._metrics.failed("refused")
         logger.warning("%s: refused: %s", key, text)
         self._patience.failed(key, self._clock())  # to ask for the same at once does not help

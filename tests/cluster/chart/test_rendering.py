@@ -666,28 +666,51 @@ def test_the_operator_may_do_what_it_does_and_reads_no_secrets(chart: Chart, def
         assert "q-flotilla-operator" not in chart.render(values).of_kind("ClusterRole")
 
 
+def test_a_rollback_does_not_delete_brokers(defaults: Rendered) -> None:
+    """Helm would, where the version of before had no such resource; the hook before removal does, and only that."""
+    assert defaults.get("Broker", "flotilla-broker")["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_brokers_have_the_account_that_is_named(chart: Chart, defaults: Rendered) -> None:
+    """By default they have one of their own, which the operator makes."""
+    assert "serviceAccountName" not in defaults.get("Broker", "flotilla-broker")["spec"]["template"]
+    for given, name in (({"create": False, "name": "x"}, "x"), ({"create": False}, "default"), ({"name": "x"}, "x")):
+        made = chart.render({"serviceAccount": given}).get("Broker", "flotilla-broker")
+        assert made["spec"]["template"]["serviceAccountName"] == name
+
+
+def test_hooks_run_where_the_operator_may(chart: Chart) -> None:
+    tolerations = [{"key": "dedicated", "operator": "Exists"}]
+    rendered = chart.render({"operator": {"tolerations": tolerations, "nodeSelector": {"disk": "fast"}}})
+    for name in ("flotilla-upgrade", "flotilla-delete", "flotilla-operator"):
+        pod = rendered.pod(name)
+        assert (pod["tolerations"], pod["nodeSelector"]) == (tolerations, {"disk": "fast"})
+
+
 def test_hooks_may_do_what_they_do_and_nothing_else(defaults: Rendered) -> None:
     """By name, wherever Kubernetes can: what is made does not have one yet."""
-    rights = {
-        (name, resource): (rule["verbs"], rule.get("resourceNames"))
+    rights = [
+        (name, resource, rule["verbs"], rule.get("resourceNames"))
         for kind in ("Role", "ClusterRole")
         for name, role in defaults.of_kind(kind).items()
         if is_hook(role)
         for rule in role["rules"]
         for resource in rule["resources"]
-    }
+    ]
     broker, definitions = ["flotilla-broker"], ["brokers.flotilla.dev", "topics.flotilla.dev"]
-    assert rights == {
-        ("flotilla-upgrade", "statefulsets"): (["patch"], broker),
-        ("flotilla-upgrade", "services"): (["patch"], broker),
-        ("flotilla-upgrade", "poddisruptionbudgets"): (["patch"], broker),
-        ("flotilla-upgrade", "brokers"): (["get", "create", "patch"], None),
-        ("q-flotilla-upgrade", "customresourcedefinitions"): (["get", "patch"], definitions),
-        ("flotilla-delete", "topics"): (["list", "patch"], None),
-        ("flotilla-delete", "brokers"): (["get", "delete"], broker),
-        ("flotilla-delete", "deployments"): (["patch"], ["flotilla-operator"]),
-        ("flotilla-delete", "pods"): (["list"], None),
-    }
+    assert sorted(rights, key=str) == [
+        ("flotilla-delete", "brokers", ["get", "delete"], broker),
+        ("flotilla-delete", "deployments", ["patch"], ["flotilla-operator"]),
+        ("flotilla-delete", "pods", ["list"], None),
+        ("flotilla-delete", "topics", ["list", "patch"], None),
+        ("flotilla-upgrade", "brokers", ["create"], None),
+        ("flotilla-upgrade", "brokers", ["get", "patch"], broker),
+        ("flotilla-upgrade", "poddisruptionbudgets", ["patch"], broker),
+        ("flotilla-upgrade", "services", ["patch"], broker),
+        ("flotilla-upgrade", "statefulsets", ["patch"], broker),
+        ("q-flotilla-upgrade", "customresourcedefinitions", ["create"], None),
+        ("q-flotilla-upgrade", "customresourcedefinitions", ["get", "patch"], definitions),
+    ]
 
 
 # -- what is refused ----------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ import pytest
 from flotilla_operator.brokers.children import make_children
 from flotilla_operator.brokers.children.ours import why_not_ours
 from flotilla_operator.brokers.plan import Observed, plan_brokers
+from flotilla_operator.brokers.scaling import plan_lost_sets
 from flotilla_operator.brokers.spec import read_set
 from flotilla_operator.steps import Apply, Evict, Label, Plan, PutBroker, Remove, RemoveBroker, Step
-from flotilla_operator.world import World
+from flotilla_operator.world import Broker, World
 
 from .worlds import CLUSTER, NOW, broker, broker_id, broker_resource, pod, topic, world
 
@@ -202,6 +203,10 @@ def test_one_that_is_not_ready_goes_first_if_all_others_are_well_and_waits_other
     assert isinstance(step, Evict)
     assert step.pod == "flotilla-broker-1"
     assert other(plan(pods=(pod(0, "old"), slow, pod(2, ready=False))).steps) == [], "two would be away"
+    lost = (broker(0), broker(1), broker(2), broker(9, 2, active=False))
+    there = world((topic("orders", (0, 1, 9)),), lost)
+    assert other(plan(pods=(pod(0, "old"), slow, pod(2)), there=there).steps) == [], "it may be one of two that serve"
+    assert other(plan(pods=(pod(0, "old"), slow, pod(2)), there=world((ORDERS,), silent=(1,))).steps) == [step]
 
 
 def test_all_that_a_bad_image_broke_are_replaced_one_after_the_other() -> None:
@@ -302,6 +307,23 @@ def test_brokers_that_hold_replicas_stay_when_the_statefulset_is_made_anew() -> 
     for pods in (FIVE, FIVE[:3]):
         observed = Observed(CLUSTER, None, pods, world=there)
         assert applied_replicas(plan_brokers(broker_resource(), observed, NOW)) == 5
+    for made in (found_set(broker_resource()), found_set(broker_resource(), replicas=5)):
+        planned = plan(pods=FIVE[:3], there=there, found=made)
+        assert applied_replicas(planned) == 5, "it was made when nobody knew, or somebody has scaled it"
+        assert shown(planned, "Scaled")[:2] == ("False", "ReplicasRemain")
+
+
+def test_brokers_of_a_set_that_is_gone_are_forgotten_when_they_hold_nothing() -> None:
+    """Or managers would wait for them with every topic that is made."""
+    host = "large-0.large.q.svc"
+    gone = Broker(id=broker_id(7), host=host, port=8090, active=False)
+    holds = Broker(id=broker_id(8), host="large-1.large.q.svc", port=8090, active=False)
+    elsewhere = Broker(id=broker_id(9), host="large-0.large.other.svc", port=8090, active=False)
+    there = world((topic("kept", (0, 1, 8)),), (*(broker(at, active=False) for at in range(3)), gone, holds, elsewhere))
+    sets = frozenset({"flotilla-broker"})
+    assert plan_lost_sets(there, "q", sets, frozenset()) == (RemoveBroker(gone.id),)
+    assert plan_lost_sets(there, "q", sets | {"large"}, frozenset()) == ()
+    assert plan_lost_sets(there, "q", sets, frozenset({"large-0"})) == ()
 
 
 def test_a_broker_that_may_register_in_the_next_moment_stays() -> None:

@@ -151,10 +151,41 @@ def test_the_second_resource_for_a_topic_does_nothing_and_names_the_first() -> N
     assert "topicId" not in plan.status, "or it would delete what is not its own"
 
 
-def test_what_managers_refuse_is_shown_and_not_asked_again() -> None:
-    plan = plan_topic(topic_resource(), Observed(world(), refusal="There are 5000 topics"), NOW)
+def test_what_managers_refuse_is_shown_and_asked_again_when_it_is_time() -> None:
+    for may_ask in (False, True):
+        observed = Observed(world(), refusal="There are 5000 topics", may_ask=may_ask)
+        plan = plan_topic(topic_resource(), observed, NOW)
+        assert bool(plan.steps) is may_ask
+        assert shown(plan.status, "Ready") == ("False", "Refused", "There are 5000 topics"), (
+            "until the answer is another"
+        )
+
+
+def test_a_new_topic_waits_until_managers_know_the_racks_of_brokers() -> None:
+    """Where its partitions are stays as it was made."""
+    plan = plan_topic(topic_resource(), Observed(world(), has_racks=False), NOW)
     assert plan.steps == ()
-    assert shown(plan.status, "Ready") == ("False", "Refused", "There are 5000 topics")
+    assert shown(plan.status, "Ready") == ("False", "Waiting", "managers are being told the racks of brokers")
+    there = topic("orders", (0, 1, 2), owner=OWNER)
+    plan = plan_topic(topic_resource(partitions=2), Observed(world((there,)), has_racks=False), NOW)
+    assert plan.steps != (), "what is there is not held up"
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"), [({"partitions": 1}, "PartitionsOnlyGrow"), ({"replication": 2}, "ReplicationFixed")]
+)
+def test_of_a_spec_that_cannot_be_in_part_the_rest_counts(spec: dict[str, Any], reason: str) -> None:
+    """The topic is owned all the same, so that nobody deletes it over HTTP, and records stay as long as it says."""
+    there = topic("orders", (0, 1, 2), (1, 2, 0))
+    plan = plan_topic(topic_resource(retention={"time": "1d"}, **spec), Observed(world((there,))), NOW)
+    assert plan.steps == (PutTopic("orders", {"owner": OWNER, "retention_ms": 86_400_000, "partitions": 2}),)
+    assert shown(plan.status, "Accepted")[:2] == ("False", reason)
+
+
+def test_a_resource_whose_spec_means_nothing_can_be_deleted() -> None:
+    resource = topic_resource(retention={"time": "soon"}, deletionPolicy="Delete")
+    resource["metadata"] |= {"deletionTimestamp": NOW, "finalizers": [FINALIZER]}
+    assert plan_topic(resource, Observed(world()), NOW).steps == (SetFinalizers(()),)
 
 
 def test_while_managers_are_away_nothing_is_known_and_the_rest_of_the_status_stays() -> None:

@@ -162,7 +162,9 @@ def test_what_managers_refuse_is_shown_and_asked_again_when_something_changes(st
     stage.turn(5)
     assert stage.condition("orders") == ("False", "Refused")
     assert len(stage.control.asked) == 1
+    stage.kube.take()
     stage.turn(REFUSED_S)
+    assert stage.kube.take() == [], "the same answer is no news"
     assert len(stage.control.asked) == 2, "or it is mended by something that nobody tells of"
     stage.turn(5)
     stage.kube.found[TOPIC][0]["metadata"] |= {"generation": 4, "resourceVersion": "99"}

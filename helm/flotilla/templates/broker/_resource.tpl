@@ -8,7 +8,9 @@ metadata:
   namespace: {{ .Release.Namespace }}
   labels:
     {{- include "flotilla.labels" (dict "root" $ "component" "broker") | nindent 4 }}
-  annotations: # Helm's own: by these it takes over what a hook has made, see hooks/upgrade.yaml
+  annotations: # Helm's own. Only the hook before removal deletes it: a rollback to a version that did not have it must not
+    helm.sh/resource-policy: keep
+    # By these it takes over what a hook has made, see hooks/upgrade.yaml.
     meta.helm.sh/release-name: {{ .Release.Name }}
     meta.helm.sh/release-namespace: {{ .Release.Namespace }}
 spec:
@@ -42,6 +44,9 @@ spec:
     terminationGracePeriodSeconds: {{ int $values.terminationGracePeriodSeconds }}
     spread:
       {{- toYaml $values.spread | nindent 6 }}
+    {{- if or (not .Values.serviceAccount.create) .Values.serviceAccount.name }}
+    serviceAccountName: {{ include "flotilla.serviceAccountName" . }}
+    {{- end }}
     {{- with .Values.imagePullSecrets }}
     imagePullSecrets:
       {{- toYaml . | nindent 6 }}

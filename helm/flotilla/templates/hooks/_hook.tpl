@@ -50,6 +50,9 @@ spec:
         {{- include "flotilla.selector" (dict "root" .root "component" "hook") | nindent 8 }}
     spec:
       {{- include "flotilla.podSafety" (dict "root" .root "uid" 10001 "account" $full) | nindent 6 }}
+      {{- with include "flotilla.scheduling" (dict "root" .root "component" "hook" "values" .root.Values.operator) | trim }}
+      {{- . | nindent 6 }}
+      {{- end }}
       restartPolicy: Never
       containers:
         - name: {{ .name }}

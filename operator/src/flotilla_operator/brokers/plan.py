@@ -68,13 +68,13 @@ def plan_brokers(resource: Resource, observed: Observed, now: str) -> Plan:
 def _count_places(wanted: BrokerSet, found: Resource | None, pods: tuple[Pod, ...], world: World | None) -> int:
     """Count the places that there are.
 
-    Without a StatefulSet, pods that it has left behind count, and brokers that hold something: one that is made anew
-    takes none of them away.
+    A place whose broker holds something counts, whatever the StatefulSet says: it may have been made anew while nobody
+    knew, or somebody has scaled it. Without one, pods that it has left behind count, too.
     """
-    if found is not None:
-        return int(found["spec"].get("replicas", wanted.replicas))
     hosts = {one.host for one in world.brokers if world.held.get(one.id)} if world is not None else set()
     held = [ordinal for ordinal in range(PLACES_MAX) if wanted.host(wanted.pod(ordinal)) in hosts]
+    if found is not None:
+        return max([int(found["spec"].get("replicas", wanted.replicas)), *(ordinal + 1 for ordinal in held)])
     return max([wanted.replicas, *(pod.ordinal + 1 for pod in pods), *(ordinal + 1 for ordinal in held)])
 
 

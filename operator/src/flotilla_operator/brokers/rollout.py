@@ -35,7 +35,7 @@ def plan_rollout(members: tuple[Member, ...], revision: str | None, world: World
     gone = [one.name for one in members if one.pod is None or one.phase == LEAVING]
     if gone:
         return Rollout(outdated, None, f"{some(gone)} to come back")
-    useless = _find_useless(members, outdated)
+    useless = _find_useless(members, outdated, world)
     if useless is not None:
         return Rollout(outdated, useless)
     waits_for = _what_to_wait_for(members, world)
@@ -45,15 +45,21 @@ def plan_rollout(members: tuple[Member, ...], revision: str | None, world: World
     return Rollout(outdated, min(outdated, key=lambda one: (_leads(one, known), -one.ordinal)))
 
 
-def _find_useless(members: tuple[Member, ...], outdated: tuple[Member, ...]) -> Member | None:
-    """Find one that does not serve: it could not start, or it is the only one that is not well."""
+def _find_useless(members: tuple[Member, ...], outdated: tuple[Member, ...], world: World | None) -> Member | None:
+    """Find one that does not serve: it could not start, or nobody but it is away."""
     unwell = [one for one in members if _is_unwell(one)]
     for one in outdated:
         could_not_start = one.phase == FAILED or (one.pod is not None and one.pod.never_ran)
         is_alone = unwell == [one] and one.pod is not None and not one.pod.is_ready
-        if could_not_start or is_alone:
+        if could_not_start or (is_alone and world is not None and _misses_only(one, world)):
             return one
     return None
+
+
+def _misses_only(member: Member, world: World) -> bool:
+    """Tell whether no replica is missing but this broker's. One that is not ready may serve all the same."""
+    own = {member.broker.id} if member.broker is not None else set()
+    return all(set(view(world, topic, one).missing) <= own for topic, one in world.groups())
 
 
 def _what_to_wait_for(members: tuple[Member, ...], world: World | None) -> str:

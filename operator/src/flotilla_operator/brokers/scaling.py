@@ -61,6 +61,21 @@ def plan_farewells(brokers: tuple[Broker, ...], hosts: frozenset[str], suffix: s
     )
 
 
+def plan_lost_sets(world: World, namespace: str, sets: frozenset[str], pods: frozenset[str]) -> tuple[Step, ...]:
+    """Forget brokers of sets that are gone, and that hold nothing: managers would wait for them with every topic."""
+
+    def is_lost(one: Broker) -> bool:
+        pod, _, where = one.host.partition(".")
+        name, _, suffix = where.partition(".")
+        return suffix == f"{namespace}.svc" and name not in sets and pod not in pods
+
+    return tuple(
+        RemoveBroker(one.id)
+        for one in world.brokers
+        if is_lost(one) and not (one.removed or one.active or world.held.get(one.id))
+    )
+
+
 def _may_go(member: Member, world: World) -> bool:
     """Whether a broker holds nothing, and nothing can come to it any more."""
     if member.broker is None:  # one that starts may register in the next moment

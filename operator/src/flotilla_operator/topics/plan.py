@@ -20,6 +20,9 @@ from flotilla_operator.topics import status
 from flotilla_operator.topics.wish import REPLICATION, Resource, Wish, read_wish
 from flotilla_operator.world import READY, Topic, World
 
+_REFUSED = "Refused"
+_PARTLY = {"PartitionsOnlyGrow", "ReplicationFixed"}  # the rest of the spec counts all the same
+
 
 @dataclass(frozen=True)
 class Observed:
@@ -30,6 +33,8 @@ class Observed:
     is_gone: bool = False  # there are no managers any more, and will not be
     rival: str | None = None  # an older resource for a topic of the same name
     refusal: str | None = None  # what managers said to what this spec asks for
+    may_ask: bool = True  # whether it is time to ask for the same again
+    has_racks: bool = True  # whether managers know the racks of all brokers
     waits_for: str | None = None  # why they have not done it yet
     called: Mapping[str, str] | None = None  # what brokers are called, by id
     brokers: int = 0  # as many as there are to be, by their resources
@@ -37,11 +42,14 @@ class Observed:
 
 def plan_topic(resource: Resource, observed: Observed, now: str) -> Plan:
     """Decide about one resource. `now` is the time, as Kubernetes writes it."""
+    is_leaving = "deletionTimestamp" in resource["metadata"]
     try:
         wish = read_wish(resource)
     except ValueError as error:
+        if is_leaving:  # nothing was ever made of it
+            return Plan(_release(resource))
         return Plan((), _status(resource, judging.absent(("SpecInvalid", str(error))), {}, now))
-    if "deletionTimestamp" in resource["metadata"]:
+    if is_leaving:
         return Plan(_farewell(resource, wish, observed))
     return _plan(resource, wish, observed, now)
 
@@ -52,12 +60,13 @@ def _plan(resource: Resource, wish: Wish, observed: Observed, now: str) -> Plan:
         kept = {key: value for key, value in (resource.get("status") or {}).items() if key != "conditions"}
         return Plan(tuple(steps), _status(resource, judging.unknown(observed.away), kept, now))
     found = observed.world.topics_by_name.get(wish.name)
-    trouble = _trouble(wish, found, observed) or _too_few(wish, found, observed.world, observed.brokers)
-    if trouble is None and not wish.is_mirror and (found is None or wish.differs(found)):
+    trouble = _trouble(wish, found, observed) or _too_early(wish, found, observed.world, observed)
+    is_asked = not wish.is_mirror and (found is None or wish.differs(found))
+    if is_asked and (trouble is None or trouble[0] in _PARTLY or (trouble[0] == _REFUSED and observed.may_ask)):
         steps.append(PutTopic(wish.name, wish.body(found)))
         asked = ("BeingMade", "managers are asked to make it")
         asked = asked if found is None else ("BeingChanged", "managers are asked to change it")
-        trouble = asked if observed.waits_for is None else ("Waiting", observed.waits_for)
+        trouble = trouble or (asked if observed.waits_for is None else ("Waiting", observed.waits_for))
     if found is None:
         waiting = trouble or ("Missing", "there is no such topic")
         return Plan(tuple(steps), _status(resource, judging.absent(waiting), {"topicName": wish.name}, now))
@@ -84,26 +93,28 @@ def _trouble(wish: Wish, found: Topic | None, observed: Observed) -> tuple[str, 
     if observed.rival is not None:
         return "NameTaken", f"{observed.rival} is older, and is for the topic '{wish.name}', too"
     if found is None:
-        return ("Refused", observed.refusal) if observed.refusal is not None else None
+        return (_REFUSED, observed.refusal) if observed.refusal is not None else None
     if found.owner not in {None, wish.owner}:
         return "OwnedByAnother", f"the topic '{wish.name}' belongs to {found.owner}"
     fixed = _what_cannot_change(wish, found)
     if fixed is None and observed.refusal is not None and (wish.differs(found) or found.state != READY):
-        return "Refused", observed.refusal
+        return _REFUSED, observed.refusal
     return fixed
 
 
-def _too_few(wish: Wish, found: Topic | None, world: World, brokers: int) -> tuple[str, str] | None:
-    """Say that brokers are missing: how many hold a partition is decided when it is made, and stays.
+def _too_early(wish: Wish, found: Topic | None, world: World, observed: Observed) -> tuple[str, str] | None:
+    """Say what a new topic waits for: on which brokers its partitions are is decided when it is made, and stays.
 
-    While a cluster starts, managers know few of its brokers, and would place a topic on those.
+    While a cluster starts, managers know few of its brokers, and not their racks, and would place a topic on those.
     """
-    needed = wish.replication if wish.replication is not None else min(REPLICATION, brokers)
-    if found is not None or wish.is_mirror or world.places >= needed:
+    if found is not None or wish.is_mirror:
         return None
-    reason = "Waiting" if brokers >= needed else "TooFewBrokers"  # more are on their way, or none
-    known = conditions.count(world.places, "broker")
-    return reason, f"each partition is to be on {needed} brokers; {known} registered so far"
+    needed = wish.replication if wish.replication is not None else min(REPLICATION, observed.brokers)
+    if world.places < needed:
+        reason = "Waiting" if observed.brokers >= needed else "TooFewBrokers"  # more are on their way, or none
+        known = conditions.count(world.places, "broker")
+        return reason, f"each partition is to be on {needed} brokers; {known} registered so far"
+    return None if observed.has_racks else ("Waiting", "managers are being told the racks of brokers")
 
 
 def _what_cannot_change(wish: Wish, found: Topic) -> tuple[str, str] | None:
@@ -118,26 +129,28 @@ def _what_cannot_change(wish: Wish, found: Topic) -> tuple[str, str] | None:
 
 def _farewell(resource: Resource, wish: Wish, observed: Observed) -> tuple[Step, ...]:
     """Let a resource go; before that, delete the records if that is wanted, and certain."""
-    has = tuple(resource["metadata"].get("finalizers") or ())
-    if FINALIZER not in has:
-        return ()
-    release = SetFinalizers(tuple(one for one in has if one != FINALIZER))
-    if observed.is_gone or not wish.deletes:
-        return (release,)
+    release = _release(resource)
+    if not release or observed.is_gone or not wish.deletes:
+        return release
     found = observed.world.topics_by_name.get(wish.name) if observed.world is not None else None
     if observed.world is None or (found is not None and found.state != READY):
         return ()  # managers will be back; what is being made can be deleted then
     own_id = (resource.get("status") or {}).get("topicId")
     if found is None:
-        return (release,)
+        return release
     if found.id != own_id or found.owner != wish.owner:
         text = f"the topic '{wish.name}' is not the one that this resource had; it stays"
-        return (release, Tell("TopicKept", text, warning=True))
+        return (*release, Tell("TopicKept", text, warning=True))
     return (
         DeleteTopic(wish.name, found.id, wish.owner),
-        release,  # before it is told: in a namespace that is being deleted, nothing can be
+        *release,  # before it is told: in a namespace that is being deleted, nothing can be
         Tell("TopicDeleted", f"the topic '{wish.name}' was deleted with its records"),
     )
+
+
+def _release(resource: Resource) -> tuple[Step, ...]:
+    has = tuple(resource["metadata"].get("finalizers") or ())
+    return (SetFinalizers(tuple(one for one in has if one != FINALIZER)),) if FINALIZER in has else ()
 
 
 def plan_releases(world: World, namespace: str, owners: frozenset[str]) -> tuple[Step, ...]:

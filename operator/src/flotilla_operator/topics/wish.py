@@ -32,12 +32,12 @@ class Wish:
     is_mirror: bool = False  # it tells of a topic, and wants nothing
 
     def body(self, found: Topic | None) -> dict[str, Any]:
-        """Say it to managers. There are never fewer partitions than there are."""
+        """Say it to managers. What cannot be changed is not said again: fewer partitions, another replication."""
         body: dict[str, Any] = {"owner": self.owner, **dict(self.retention)}
         counts = [self.partitions, len(found.partitions) if found is not None else None]
         said = {
             "partitions": max((count for count in counts if count is not None), default=None),
-            "replication": self.replication,
+            "replication": self.replication if found is None else None,
             "batch_bytes_max": self.batch_bytes_max,
             "compression": self.compression,
         }
