@@ -54,7 +54,8 @@ class Pod:
         if postgres._uid() != os.geteuid():
             user = {"user": postgres._uid(), "group": postgres._uid(), "extra_groups": []}
         with self.log.open("ab") as log:
-            command = ["/bin/sh", str(SCRIPT), *arguments]
+            # Given as text: another user may not be able to read a checkout in somebody's home.
+            command = ["/bin/sh", "-c", SCRIPT.read_text(encoding="utf-8"), str(SCRIPT), *arguments]
             return subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd="/", **user)
 
     def start(self) -> subprocess.Popen[bytes]:
