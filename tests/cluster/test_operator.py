@@ -126,6 +126,7 @@ def test_the_operator_dies_right_after_everything_that_it_changes(release: Relea
         }
         assert lives.ended["evict"] >= 3
     finally:
+        release.patch(_SET, {"spec": {"replicas": 3}})
         release.kubectl("scale", _DEPLOYMENT, "--replicas=1")
     release.wait_ready()
 
