@@ -23,18 +23,20 @@ def steps(name: str) -> list[tuple[str, str]]:
     """Read the console blocks, each command with what it prints; and programs, with the text block behind them."""
     text = (ROOT / name).read_text(encoding="utf-8")
     found: list[tuple[str, str]] = []
-    for kind, block in re.findall(r"^```(console|python|text)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+    before = ""
+    for kind, block in re.findall(r"^```(\w+)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
         if kind == "python":
             found.append((f"python - <<'END'\n{block}END", ""))
-        elif kind == "text":
+        elif kind == "text" and before == "python":
             found[-1] = found[-1][0], block
-        else:
+        elif kind == "console":
             for line in block.splitlines():
                 if line.startswith(PROMPT):
                     found.append((line.removeprefix(PROMPT), ""))
                 else:
                     command, printed = found[-1]
                     found[-1] = command, f"{printed}{line}\n"
+        before = kind
     return found
 
 
