@@ -1,0 +1,30 @@
+"""What Spark asks for when it hears `flotilla`."""
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from pyspark_flotilla import columns
+from pyspark_flotilla.options import read_options
+from pyspark_flotilla.reading import BatchReader, StreamReader
+
+
+class FlotillaSource(DataSource):
+    """Topics as tables."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What a format is called."""
+        return "flotilla"
+
+    def schema(self) -> str:
+        """Say what rows have."""
+        include = str(self.options.get("includeHeaders", "false")).lower() == "true"
+        return columns.schema(include_headers=include)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read what is there."""
+        return BatchReader(read_options(self.options, is_stream=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Read what comes."""
+        return StreamReader(read_options(self.options, is_stream=True))
