@@ -1,11 +1,18 @@
 """What Spark asks for when it hears `flotilla`."""
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from pyspark_flotilla import columns
-from pyspark_flotilla.options import read_options
+from pyspark_flotilla.options import read_options, write_options
 from pyspark_flotilla.reading import BatchReader, StreamReader
+from pyspark_flotilla.writing import BatchWriter, StreamWriter, check
 
 
 class FlotillaSource(DataSource):
@@ -28,3 +35,15 @@ class FlotillaSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Read what comes."""
         return StreamReader(read_options(self.options, is_stream=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Append rows."""
+        options = write_options(self.options)
+        check(schema, options)
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Append rows of micro-batches."""
+        options = write_options(self.options)
+        check(schema, options)
+        return StreamWriter(options)

@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 from flotilla.client import tables
 from flotilla.client.admin import AsyncBrokers, AsyncGroups, AsyncTokens, AsyncTopics
+from flotilla.client.appending import AsyncAppender
 from flotilla.client.async_consumer import AsyncConsumer, OnChange
 from flotilla.client.config import (
     ConsumerConfig,
@@ -107,6 +108,12 @@ class AsyncClient:
                 on_lost=on_lost,
             )
         )
+
+    def appender(
+        self, producer_id: bytes, epoch: int, *, delivery_s: float = 60.0, compression: str = "none"
+    ) -> AsyncAppender:
+        """Make one that appends batches with an identity of your own: see `flotilla.client.appending`."""
+        return AsyncAppender(self.engine, producer_id, epoch, delivery_s=delivery_s, compression=compression)
 
     async def read_arrow(self, topic: str, **options: Unpack[RangeOptions]) -> "pa.Table":
         """Read a range of offsets or of time as a table; options are those of `RangeOptions`.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 from flotilla.client import tables
 from flotilla.client.admin import Brokers, Groups, Tokens, Topics
 from flotilla.client.aio import AsyncClient
+from flotilla.client.appending import Appender
 from flotilla.client.async_consumer import OnChange
 from flotilla.client.config import ConsumerOptions, ProducerOptions, Route
 from flotilla.client.consumer import Consumer
@@ -114,6 +115,15 @@ class Client:
             )
         )
         return Consumer(self._runner, made)
+
+    def appender(
+        self, producer_id: bytes, epoch: int, *, delivery_s: float = 60.0, compression: str = "none"
+    ) -> Appender:
+        """Make one that appends batches with an identity of your own: see `flotilla.client.appending`."""
+        made = self._make(
+            lambda: self._client.appender(producer_id, epoch, delivery_s=delivery_s, compression=compression)
+        )
+        return Appender(self._runner, made)
 
     def read_arrow(self, topic: str, **options: Unpack[RangeOptions]) -> "pa.Table":
         """Read a range of offsets or of time as a table; options are those of `RangeOptions`.
