@@ -1,0 +1,56 @@
+"""Offsets: where a query begins and ends, and who reads what."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_flotilla.offsets import Bounds, Span, from_json, limit, resolve, split, to_json
+from pyspark_flotilla.options import EARLIEST, LATEST, Edges, Moment
+
+places = st.tuples(st.sampled_from("ab"), st.integers(0, 3))
+amounts = st.dictionaries(places, st.integers(0, 1000), min_size=1)
+
+
+def test_offsets_are_kept_as_kafkas_source_keeps_them() -> None:
+    found = {("a", 1): 5, ("a", 0): 7, ("b", 0): 0}
+    assert to_json(found) == {"a": {"0": 7, "1": 5}, "b": {"0": 0}}
+    assert from_json(to_json(found)) == found
+
+
+def test_edges_become_offsets_and_a_time_is_asked_for_once() -> None:
+    asked = []
+
+    def find(topic: str, ms: int) -> dict[int, int]:
+        asked.append((topic, ms))
+        return {0: 11, 1: 12}
+
+    known = {("a", 0): Bounds(3, 20), ("a", 1): Bounds(0, 9)}
+    assert resolve(Edges(EARLIEST), known, find) == {("a", 0): 3, ("a", 1): 0}
+    assert resolve(Edges(LATEST, {("a", 0): 8}), known, find) == {("a", 0): 8, ("a", 1): 9}
+    assert asked == []
+    assert resolve(Edges(Moment(5)), known, find) == {("a", 0): 11, ("a", 1): 12}
+    assert asked == [("a", 5)]
+
+
+@given(amounts, st.integers(1, 500))
+def test_a_limit_takes_no_more_than_there_is_and_something_of_each(waiting: dict[tuple[str, int], int], most: int) -> None:
+    start = dict.fromkeys(waiting, 100)
+    latest = {place: 100 + count for place, count in waiting.items()}
+    end = limit(start, latest, most)
+    taken = {place: end[place] - 100 for place in waiting}
+    assert all(min(1, waiting[place]) <= taken[place] <= waiting[place] for place in waiting)
+    assert sum(taken.values()) <= max(most, sum(count > 0 for count in waiting.values())) + len(waiting)
+    assert limit(start, latest, None) == latest
+
+
+@given(amounts, st.integers(1, 20) | st.none(), st.integers(1, 200) | st.none())
+def test_parts_cover_everything_once_and_are_as_many_and_as_small_as_wanted(
+    waiting: dict[tuple[str, int], int], least: int | None, most: int | None
+) -> None:
+    spans = [Span(*place, 5, 5 + count) for place, count in waiting.items()]
+    parts = split(spans, least, most)
+    covered = [(one.topic, one.partition, at) for one in parts for at in range(one.start, one.end)]
+    assert sorted(covered) == sorted((*place, at) for place, count in waiting.items() for at in range(5, 5 + count))
+    assert all(one.count > 0 for one in parts)
+    assert most is None or all(one.count <= most for one in parts)
+    total = sum(waiting.values())
+    assert least is None or len(parts) >= min(least, total)
