@@ -132,7 +132,9 @@ def group_numbers(pattern: str) -> dict[str, int]:
         raise PatternInvalid(f"'{pattern}' is no regular expression: {error}") from error
     found = {part: named[part] for part in PARTS if part in named}
     if not found:
-        raise PatternInvalid(f"'{pattern}' has no group with one of the names {', '.join(PARTS)}, as in (?<level>[A-Z]+)")
+        raise PatternInvalid(
+            f"'{pattern}' has no group with one of the names {', '.join(PARTS)}, as in (?<level>[A-Z]+)"
+        )
     return found
 
 

@@ -32,7 +32,9 @@ def test_edges_become_offsets_and_a_time_is_asked_for_once() -> None:
 
 
 @given(amounts, st.integers(1, 500))
-def test_a_limit_takes_no_more_than_there_is_and_something_of_each(waiting: dict[tuple[str, int], int], most: int) -> None:
+def test_a_limit_takes_no_more_than_there_is_and_something_of_each(
+    waiting: dict[tuple[str, int], int], most: int
+) -> None:
     start = dict.fromkeys(waiting, 100)
     latest = {place: 100 + count for place, count in waiting.items()}
     end = limit(start, latest, most)

@@ -78,7 +78,11 @@ def test_a_time_for_all_wins_over_times_by_partition_and_these_over_offsets() ->
         ({"assign": "a"}, False, "assign is 'a'; it must be"),
         ({"assign": '{"a": []}'}, False, "it must be a list of partitions"),
         ({"assign": '{"a": ["0"]}'}, False, "it must be a list of partitions"),
-        ({**ORDERS, "startingOffset": "earliest"}, False, "there is no option startingOffset; did you mean startingOffsets"),
+        (
+            {**ORDERS, "startingOffset": "earliest"},
+            False,
+            "there is no option startingOffset; did you mean startingOffsets",
+        ),
         ({**ORDERS, "x": "1"}, False, "there is no option x; there are url"),
         ({**ORDERS, "topic": "a"}, False, "the option topic is for writing"),
         ({**ORDERS, "maxOffsetsPerTrigger": "5"}, False, "is for streaming queries"),

@@ -99,7 +99,5 @@ class Appender:
     ) -> int | None:
         """Append one batch; see `AsyncAppender.append`."""
         return self._runner.run(
-            self._appender.append(
-                topic, partition, values, keys=keys, headers=headers, timestamps_ms=timestamps_ms
-            )
+            self._appender.append(topic, partition, values, keys=keys, headers=headers, timestamps_ms=timestamps_ms)
         )
