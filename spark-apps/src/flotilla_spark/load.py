@@ -7,6 +7,7 @@ import argparse
 import sys
 import threading
 from collections.abc import Sequence
+from typing import Self
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -41,7 +42,7 @@ class Progress:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

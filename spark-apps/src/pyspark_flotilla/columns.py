@@ -1,4 +1,4 @@
-"""Records as the columns of Kafka's source, from those that `flotilla.arrow` makes: C code alone, no object per record."""
+"""Records as the columns of Kafka's source, from those that `flotilla.arrow` makes. No object is made of a record."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -7,6 +7,7 @@ to be read. A checkpoint has them as JSON, whose keys are texts.
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pyspark_flotilla.options import EARLIEST, LATEST, Edges, Moment, Place
 
@@ -70,7 +71,7 @@ def resolve(
 
 
 def limit(start: Mapping[Place, int], latest: Mapping[Place, int], records: int | None) -> dict[Place, int]:
-    """Take so many records at most, of each partition in proportion to what it has; at least one of those that have any."""
+    """Take so many records at most, of each partition in proportion to what it has, and one at least."""
     if records is None:
         return dict(latest)
     waiting = {place: max(0, end - start.get(place, 0)) for place, end in latest.items()}
@@ -99,7 +100,4 @@ def split(spans: Iterable[Span], least: int | None, most: int | None) -> list[Sp
 
 def _cut(span: Span, parts: int) -> list[Span]:
     edges = [span.start + span.count * at // parts for at in range(parts + 1)]
-    return [
-        Span(span.topic, span.partition, start, end, span.may_begin_later)
-        for start, end in zip(edges, edges[1:], strict=False)
-    ]
+    return [Span(span.topic, span.partition, start, end, span.may_begin_later) for start, end in pairwise(edges)]

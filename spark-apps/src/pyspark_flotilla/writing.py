@@ -1,8 +1,8 @@
 """Writers: each task appends its rows, in their order.
 
 Exactly once, as far as that can be: a task that runs again, because it failed, or because its query begins again from
-a checkpoint, sends the same batches as the same producer in the same epoch, and what is stored already is recognised. If
-its rows come in another order then, which a shuffle before it can do, a batch has the sequence of another one: it is
+a checkpoint, sends the same batches as the same producer in the same epoch, and what is stored is recognised. If its
+rows come in another order then, which a shuffle before it can do, a batch has the sequence of another one: it is
 refused, and the task fails rather than store anything twice.
 """
 
