@@ -14,13 +14,14 @@ export PIP_CACHE_DIR := $(FLOTILLA_CACHE)/pip
 UV_VERSION := 0.13.7
 UV := .tools/uv-$(UV_VERSION)/bin/uv
 BIN := .venv/bin
-MEMBERS := client broker manager operator
+MEMBERS := client broker manager operator spark-apps
+SERVERS := flotilla-workspace flotilla-broker flotilla-manager flotilla-operator
 PROJECTS := pyproject.toml $(MEMBERS:%=%/pyproject.toml)
 
 VERSION := $(shell sed -n 's/^appVersion: *"\{0,1\}\([^"]*\)"\{0,1\}$$/\1/p' helm/flotilla/Chart.yaml)
 DOCKER ?= docker
 
-.PHONY: help setup run test test-cluster sim lint fmt lock bench images cluster kind clean
+.PHONY: help setup spark run test test-cluster sim lint fmt lock bench images cluster kind clean
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -40,30 +41,39 @@ $(UV):
 	@$(UV) pip install --quiet --python .venv --no-deps --no-build-isolation $(MEMBERS:%=--editable %)
 	@touch $@
 
+# Spark is large, and only its tests and applications need it: `make run` does without.
+spark: .venv/.ready-spark ## install Spark as well, for the data source and the applications in spark-apps; it needs Java 17
+
+.venv/.ready-spark: .venv/.ready requirements-spark.lock
+	@echo "setup: installing Spark"
+	@$(UV) pip install --quiet --python .venv --require-hashes --requirement requirements-spark.lock
+	@touch $@
+
 run: setup ## set up everything and start the whole system on this machine; UP="--port 9000" for options
 	@$(BIN)/flotilla up $(UP)
 
-test: setup ## run the tests: lint, unit, sim, system, browser, cluster; ends with a table of what ran
+test: spark ## run the tests: lint, unit, sim, system, browser, spark, cluster; ends with a table of what ran
 	@$(BIN)/python tools/run_tests.py
 
-test-cluster: setup ## run the tests on a real Kubernetes: one of our own (needs root), or that of KUBECONFIG with FLOTILLA_IMAGES
+test-cluster: spark ## run the tests on a real Kubernetes: one of our own (needs root), or that of KUBECONFIG with FLOTILLA_IMAGES
 	@CLUSTER=1 $(BIN)/python tools/run_tests.py cluster
 
 SEEDS ?= 1000
 sim: setup ## run the simulation with SEEDS=n seeds, from SIM_SEED=n on, on all cores
 	@$(BIN)/python tests/sim/many.py --first $${SIM_SEED:-0} --seeds $(SEEDS)
 
-lint: setup ## ruff, mypy, import-linter
+lint: spark ## ruff, mypy, import-linter
 	@$(BIN)/python tools/run_tests.py lint
 
-fmt: setup ## format the code
+fmt: spark ## format the code
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
 
-lock: $(UV) ## resolve the dependencies anew into requirements.lock
+lock: $(UV) ## resolve the dependencies anew into the files requirements*.lock
 	@$(UV) lock --quiet --upgrade
 	@$(UV) export --quiet --all-packages --no-emit-workspace --no-header --output-file requirements.lock
-	@$(UV) export --quiet --all-packages --no-dev --group build --no-emit-workspace --no-header --output-file requirements-server.lock
+	@$(UV) export --quiet $(SERVERS:%=--package %) --no-dev --group build --no-emit-workspace --no-header --output-file requirements-server.lock
+	@$(UV) export --quiet --package flotilla-workspace --package flotilla-spark --extra spark --no-dev --group build --no-emit-workspace --no-header --output-file requirements-spark.lock
 
 bench: setup ## measure records, the log, brokers, the API, quotas and the client on this machine (a few minutes)
 	@$(BIN)/python benchmarks/records.py

@@ -7,6 +7,7 @@ With CI=true a skipped test or stage is a failure: there, everything that can ru
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
+JAVA = 17
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,20 @@ def pytest_stage(folder: str) -> Callable[[], Result]:
     return run
 
 
+def spark() -> Result:
+    """Run the tests of what runs in Spark, where the Java is that Spark needs."""
+    java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    except OSError:
+        told = ""
+    found = re.search(r'version "(\d+)', told)
+    if found is not None and int(found[1]) >= JAVA:
+        return pytest_stage("spark")()
+    reason = f"Spark needs Java {JAVA} or newer; on Debian, as root: apt-get install openjdk-{JAVA}-jre-headless"
+    return Result("spark", 0, 0, (reason,), 0.0)
+
+
 def cluster() -> Result:
     """Run the tests on a real Kubernetes, where that was asked for: it takes a while, and root."""
     if os.environ.get("CI") == "true" or os.environ.get("CLUSTER") == "1":
@@ -70,6 +86,7 @@ STAGES: dict[str, Callable[[], Result]] = {
     "sim": pytest_stage("sim"),
     "system": pytest_stage("system"),
     "browser": pytest_stage("browser"),
+    "spark": spark,
     "cluster": cluster,
 }
 

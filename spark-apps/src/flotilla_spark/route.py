@@ -1,7 +1,7 @@
 """Records go to other topics by what is in them.
 
-Errors to a topic for alerts, say, and what does not parse to a dead-letter topic, with the reason. A record that no rule
-is for goes nowhere, or to `--others`.
+Errors to a topic for alerts, say, and what does not parse to a dead-letter topic, with the reason. A record that no
+rule is for goes nowhere, or to `--others`.
 
 A rule is TOPIC=CONDITION, where the condition is one of Spark SQL on the columns time, level, source, message, key,
 value, topic, partition, offset and timestamp. The first rule that holds counts.

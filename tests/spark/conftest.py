@@ -1,0 +1,52 @@
+"""What tests of Spark share: one system of real processes, and one Spark in this process, which has its own JVM."""
+
+import os
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from flotilla import Client
+from support.fleet import Fleet
+
+_NUMBERS = count()
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Three brokers, that nobody kills: who kills has a system of their own."""
+    with Fleet(Path(tmp_path_factory.mktemp("fleet")), brokers=3) as fleet:
+        yield fleet
+
+
+@pytest.fixture(scope="session")
+def client(fleet: Fleet) -> Iterator[Client]:
+    with Client(fleet.url) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName("tests").master("local[2]")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "2g",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.minBatchesToRetain": "10",
+    }.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses, for a topic."""
+    return f"topic-{next(_NUMBERS)}"
