@@ -1,0 +1,178 @@
+"""What to do about a Pipeline resource. Pure.
+
+Either what is remembered changes, which is written down and nothing else; or something is done that follows from what
+is remembered. See `states`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from flotilla_operator import conditions
+from flotilla_operator.conditions import FALSE, TRUE, Condition
+from flotilla_operator.names import API_VERSION
+from flotilla_operator.pipelines import claim, driver, progress, schedule, states
+from flotilla_operator.pipelines.progress import Progress
+from flotilla_operator.pipelines.states import Pod, Record
+from flotilla_operator.pipelines.wish import Installation, Pipeline, Resource, parse_time, read_pipeline
+from flotilla_operator.steps import Apply, Create, Plan, Remove, Step
+from flotilla_operator.world import World
+
+WAITING, STARTING, RUNNING, STOPPING, SUSPENDED = "Waiting", "Starting", "Running", "Stopping", "Suspended"
+_WELL = {RUNNING, SUSPENDED, states.SUCCEEDED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """What a plan is made from, besides the resource."""
+
+    installation: Installation
+    drivers: Mapping[str, Pod] = field(default_factory=dict)  # all pods of drivers, by name
+    rival: str | None = None  # an older Pipeline with the same checkpoint
+    progress: Progress | None = None  # what its driver tells now
+    world: World | None = None
+    refusal: str | None = None  # what Kubernetes said to what this spec asks for
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What is shown: a phase, and a sentence about it."""
+
+    phase: str
+    reason: str
+    message: str
+
+
+def plan_pipeline(resource: Resource, observed: Observed, now: str) -> Plan:
+    """Decide about one resource. `now` is the time, as Kubernetes writes it."""
+    if "deletionTimestamp" in resource["metadata"]:
+        return Plan()  # its pods belong to it, and go with it
+    try:
+        wanted = read_pipeline(resource, observed.installation)
+    except ValueError as error:
+        kept = {key: value for key, value in (resource.get("status") or {}).items() if key != "conditions"}
+        return Plan(
+            (), _write(resource, (_accepted(str(error)), _ready(_Look("", "SpecInvalid", str(error)))), kept, now)
+        )
+    return _plan(resource, wanted, observed, now)
+
+
+def _plan(resource: Resource, wanted: Pipeline, observed: Observed, now: str) -> Plan:
+    moment, status = parse_time(now), resource.get("status") or {}
+    before, pod = states.read_record(status), observed.drivers.get(wanted.driver)
+    if pod is not None and pod.owner != wanted.uid:
+        text = f"the pod {pod.name} belongs to somebody else, or to a Pipeline that is gone, and has to go first"
+        return _show(resource, wanted, before, _Look(WAITING, "NameTaken", text), observed, now)
+    if pod is not None:
+        after = states.see_pod(wanted, before, pod, moment)
+    else:
+        after = states.begin(wanted, states.see_no_pod(wanted, before, moment), moment)
+    steps: tuple[Step, ...] = ()
+    if after == before:  # it is written down: it can be done
+        steps = _steps(wanted, before, pod, observed, now)
+    shown = _show(resource, wanted, after, _look(wanted, after, pod, observed), observed, now)
+    return Plan(steps, shown.status)
+
+
+def _steps(wanted: Pipeline, record: Record, pod: Pod | None, observed: Observed, now: str) -> tuple[Step, ...]:
+    moment = parse_time(now)
+    if pod is not None:
+        is_over = pod.uid == record.ended_uid
+        is_next = is_over and states.begin(wanted, record, moment) != record
+        if not pod.is_leaving and (is_next or (not is_over and record.stopping is not None)):
+            return (Remove("v1", "Pod", pod.name, pod.uid),)
+        return _last_step(wanted, record, moment=now) if is_over else ()
+    if wanted.is_suspended or not states.is_to_start(record):
+        return _last_step(wanted, record, moment=now)
+    if _who_uses(wanted, observed) is not None:
+        return ()
+    volume = claim.make(wanted)
+    made = Create(driver.make(wanted, record.run, record.attempt))
+    return (*((Apply(volume),) if volume is not None else ()), made)
+
+
+def _last_step(wanted: Pipeline, record: Record, *, moment: str) -> tuple[Step, ...]:
+    """Let what has lived long enough after its end go."""
+    if wanted.lives_s is None or record.outcome is None or record.finished_at is None:
+        return ()
+    if parse_time(record.finished_at) + timedelta(seconds=wanted.lives_s) > parse_time(moment):
+        return ()
+    return (Remove(API_VERSION, "Pipeline", wanted.name, wanted.uid),)
+
+
+def _who_uses(wanted: Pipeline, observed: Observed) -> str | None:
+    """Say who else uses the checkpoint, or has the first right to it."""
+    if wanted.checkpoint is None:
+        return None
+    if observed.rival is not None:
+        return f"Pipeline {observed.rival} is older, and has the same checkpoint"
+    others = (one for one in observed.drivers.values() if one.name != wanted.driver and not one.has_ended)
+    found = next((one.name for one in others if one.checkpoint == wanted.checkpoint), None)
+    return f"the pod {found} still uses the checkpoint" if found is not None else None
+
+
+def _look(wanted: Pipeline, record: Record, pod: Pod | None, observed: Observed) -> _Look:
+    """Say how it is."""
+    attempt = f"attempt {record.attempt} of run {record.run}"
+    if pod is not None and pod.uid != record.ended_uid:
+        if pod.is_leaving or record.stopping is not None:
+            return _Look(STOPPING, STOPPING, f"its driver is being ended: {record.stopping or 'somebody deleted it'}")
+        if pod.phase == RUNNING:
+            return _Look(RUNNING, RUNNING, attempt)
+        why = f"{attempt} waits: {pod.waits_for}" if pod.waits_for else f"{attempt} is starting"
+        return _Look(STARTING, "NotStarting" if pod.waits_for else STARTING, why)
+    if wanted.is_suspended:
+        return _Look(SUSPENDED, SUSPENDED, "it is suspended; what it has read is kept")
+    if record.retry_at is not None:
+        text = f"{attempt} has ended{f': {record.failure}' if record.failure else ''}; the next begins at {record.retry_at}"
+        return _Look(WAITING, "BackingOff" if record.failure else "Waiting", text)
+    if states.is_to_start(record):
+        other = _who_uses(wanted, observed)
+        if other is not None:
+            return _Look(WAITING, "CheckpointInUse", other)
+        if observed.refusal is not None:
+            return _Look(WAITING, "Refused", observed.refusal)
+        return _Look(STARTING, STARTING, f"{attempt} is starting")
+    if record.outcome == states.FAILED:
+        return _Look(states.FAILED, states.FAILED, f"{attempt} has failed: {record.failure}")
+    if wanted.cron is not None:
+        text = f"run {record.run} has succeeded" if record.run else "it has not been due yet"
+        return _Look(WAITING, "Scheduled", text)
+    return _Look(states.SUCCEEDED, states.SUCCEEDED, f"{attempt} has succeeded")
+
+
+def _show(resource: Resource, wanted: Pipeline, record: Record, look: _Look, observed: Observed, now: str) -> Plan:
+    before, pod = resource.get("status") or {}, observed.drivers.get(wanted.driver)
+    told = observed.progress or (pod.farewell.progress if pod is not None and pod.owner == wanted.uid else None)
+    shown = {
+        "phase": look.phase,
+        **states.write_record(record),
+        **progress.figures(told, before, observed.world),
+        **({"driver": wanted.driver} if pod is not None else {}),
+    }
+    if wanted.cron is not None and not wanted.is_suspended:
+        found = schedule.following(wanted.cron, parse_time(now))
+        shown["nextRunAt"] = found.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return Plan((), _write(resource, (_accepted(None), _ready(look)), shown, now))
+
+
+def _accepted(trouble: str | None) -> Condition:
+    if trouble is not None:
+        return Condition("Accepted", FALSE, "SpecInvalid", trouble)
+    return Condition("Accepted", TRUE, "Accepted", "the spec can be done")
+
+
+def _ready(look: _Look) -> Condition:
+    is_well = look.phase in _WELL or look.reason == "Scheduled"
+    return Condition("Ready", TRUE if is_well else FALSE, look.reason, look.message)
+
+
+def _write(resource: Resource, shown: tuple[Condition, ...], figures: Mapping[str, Any], now: str) -> dict[str, Any]:
+    generation = resource["metadata"].get("generation", 0)
+    before = (resource.get("status") or {}).get("conditions") or []
+    return {
+        "observedGeneration": generation,
+        "conditions": conditions.write(shown, before, generation, now),
+        **figures,
+    }

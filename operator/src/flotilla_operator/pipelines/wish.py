@@ -1,0 +1,218 @@
+"""What a Pipeline resource wants, and what the operator was told about all of them. Pure."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from flotilla_operator.names import API_VERSION, COMPONENT, GROUP, INSTANCE, MANAGED_BY, NAME, OPERATOR, PART_OF
+from flotilla_operator.pipelines import schedule
+
+PIPELINE_LABEL = f"{GROUP}/pipeline"  # whose driver or executor a pod is
+CHECKPOINT = f"{GROUP}/checkpoint"  # an annotation of drivers: what nobody else may use meanwhile
+DRIVER, EXECUTOR = "spark-driver", "spark-executor"
+BATCH, STREAM = "Batch", "Stream"
+ALWAYS, ON_FAILURE, NEVER = "Always", "OnFailure", "Never"
+DELETE = "Delete"
+CHECKPOINT_PATH = "/checkpoint"
+_MEMORY_MIN = 1 << 30
+_UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
+_RETRIES = 3
+_OUTSIDE = ("suspend", "timeToLiveSeconds", "restart")  # what a batch is not run again for
+# What the operator says itself. Whoever could say it, too, could run pods with other rights.
+_RESERVED = ("spark.master", "spark.submit.", "spark.driver.host", "spark.driver.port", "spark.driver.bindAddress")
+_RESERVED_KUBERNETES = "spark.kubernetes."
+_ALLOWED_KUBERNETES = (
+    "spark.kubernetes.local.dirs.",
+    "spark.kubernetes.allocation.",
+    "spark.kubernetes.executor.request.",
+)
+
+Resource = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """What all pipelines of an installation have in common; the chart tells it to the operator."""
+
+    namespace: str
+    instance: str
+    app: str
+    url: str  # of the API, for clients
+    image: str
+    image_pull_policy: str = "IfNotPresent"
+    image_pull_secrets: tuple[str, ...] = ()
+    driver_account: str = "flotilla-spark"
+    executor_account: str = "default"
+    tls_secret: str | None = None  # of its keys, only ca.crt is mounted
+
+    @property
+    def driver_labels(self) -> dict[str, str]:
+        """What all drivers have, and no other pods."""
+        return {NAME: self.app, INSTANCE: self.instance, COMPONENT: DRIVER}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restart:
+    """What happens when a driver ends."""
+
+    policy: str
+    retries: int | None  # None: for ever
+    backoff_s: int
+    backoff_max_s: int
+
+    def wait_s(self, failures: int) -> int:
+        """Tell how long to wait after so many failures in a row."""
+        return min(self.backoff_s << min(max(failures - 1, 0), 20), self.backoff_max_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """What a pipeline should be."""
+
+    name: str
+    uid: str
+    generation: int
+    created_at: str
+    installation: Installation
+    application: Mapping[str, Any]
+    mode: str
+    restart: Restart
+    spec: Mapping[str, Any] = field(hash=False)
+    topics: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    cron: str | None = None
+    is_suspended: bool = False
+    lives_s: int | None = None
+
+    @property
+    def driver(self) -> str:
+        """Its driver's pod. A name for all attempts: so there are never two."""
+        return f"{self.name}-driver"
+
+    @property
+    def claim(self) -> str | None:
+        """The claim of its checkpoint, if that is on a volume."""
+        return _claim(self.name, self.spec)
+
+    @property
+    def checkpoint(self) -> str | None:
+        """What nobody else may use at the same time."""
+        return _checkpoint(self.name, self.spec)
+
+    @property
+    def checkpoint_place(self) -> str | None:
+        """Where the checkpoint is, for Spark."""
+        url = (self.spec.get("checkpoint") or {}).get("url")
+        return f"{CHECKPOINT_PATH}/{self.name}" if self.claim else url
+
+    @property
+    def is_on_one_node(self) -> bool:
+        """Whether all of its pods have to be on one node: their volume is not for more."""
+        volume = (self.spec.get("checkpoint") or {}).get("volume") or {}
+        return self.claim is not None and volume.get("accessMode", "ReadWriteOnce") == "ReadWriteOnce"
+
+    @property
+    def fingerprint(self) -> str:
+        """What a batch is of: with another one, it is run again."""
+        counted = {key: value for key, value in self.spec.items() if key not in _OUTSIDE}
+        return digest(counted)
+
+    @property
+    def owner(self) -> dict[str, Any]:
+        """Whom children belong to: they go with it."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "Pipeline",
+            "name": self.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+
+    def labels(self, component: str) -> dict[str, str]:
+        """What a child has."""
+        return {
+            NAME: self.installation.app,
+            INSTANCE: self.installation.instance,
+            COMPONENT: component,
+            MANAGED_BY: OPERATOR,
+            PART_OF: "flotilla",
+            PIPELINE_LABEL: self.name,
+        }
+
+
+def read_pipeline(resource: Resource, installation: Installation) -> Pipeline:
+    """Read a resource that the API server has let in; raises ValueError about what only we can see."""
+    metadata, spec = resource["metadata"], resource.get("spec") or {}
+    mode, restart = spec.get("mode", BATCH), spec.get("restart") or {}
+    if spec.get("schedule") is not None:
+        schedule.check(spec["schedule"])
+    for who in ("driver", "executors"):
+        if memory_bytes(spec, who) < _MEMORY_MIN:
+            raise ValueError(f"{who}.memory is less than 1Gi, which is too little for Spark")
+    refused = [name for name in spec.get("sparkConf") or {} if _is_reserved(name)]
+    if refused:
+        raise ValueError(f"sparkConf has properties that the operator sets itself: {', '.join(sorted(refused))}")
+    return Pipeline(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=metadata.get("generation", 0),
+        created_at=metadata.get("creationTimestamp", ""),
+        installation=installation,
+        application=spec.get("application") or {},
+        mode=mode,
+        topics=tuple(spec.get("topics") or ()),
+        arguments=tuple(spec.get("arguments") or ()),
+        cron=spec.get("schedule"),
+        is_suspended=bool(spec.get("suspend")),
+        lives_s=spec.get("timeToLiveSeconds"),
+        restart=Restart(
+            policy=restart.get("policy") or (ALWAYS if mode == STREAM else ON_FAILURE),
+            retries=restart.get("retries", None if mode == STREAM else _RETRIES),
+            backoff_s=restart.get("backoffSeconds", 10),
+            backoff_max_s=restart.get("backoffMaxSeconds", 300),
+        ),
+        spec=spec,
+    )
+
+
+def checkpoint_of(resource: Resource) -> str | None:
+    """Tell which checkpoint a resource has; whether the rest of it can be read or not. None if it is being deleted."""
+    metadata = resource["metadata"]
+    return None if "deletionTimestamp" in metadata else _checkpoint(metadata["name"], resource.get("spec") or {})
+
+
+def _claim(name: str, spec: Mapping[str, Any]) -> str | None:
+    volume = (spec.get("checkpoint") or {}).get("volume")
+    return (volume.get("claimName") or f"{name}-checkpoint") if volume else None
+
+
+def _checkpoint(name: str, spec: Mapping[str, Any]) -> str | None:
+    claim, url = _claim(name, spec), (spec.get("checkpoint") or {}).get("url")
+    return f"claim {claim}" if claim else (f"url {url.rstrip('/')}" if url else None)
+
+
+def memory_bytes(spec: Mapping[str, Any], who: str) -> int:
+    """Tell how much a pod may use."""
+    text = (spec.get(who) or {}).get("memory", "2Gi")
+    return int(text[:-2]) * _UNITS[text[-2:]]
+
+
+def digest(data: Any) -> str:  # noqa: ANN401 - any JSON
+    """Give the digest of data, whatever the order of its keys."""
+    return hashlib.sha256(msgspec.json.encode(data, order="sorted")).hexdigest()[:16]
+
+
+def parse_time(text: str) -> datetime:
+    """Read a time of Kubernetes."""
+    return datetime.fromisoformat(text)
+
+
+def _is_reserved(name: str) -> bool:
+    if name.startswith(_RESERVED_KUBERNETES):
+        return not name.startswith(_ALLOWED_KUBERNETES)
+    return name.startswith(_RESERVED)
