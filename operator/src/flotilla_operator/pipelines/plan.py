@@ -12,15 +12,13 @@ from typing import Any
 from flotilla_operator import conditions
 from flotilla_operator.conditions import FALSE, TRUE, Condition
 from flotilla_operator.names import API_VERSION
-from flotilla_operator.pipelines import claim, driver, progress, schedule, states
+from flotilla_operator.pipelines import claim, driver, looks, progress, schedule, states
+from flotilla_operator.pipelines.looks import Look
 from flotilla_operator.pipelines.progress import Progress
 from flotilla_operator.pipelines.states import Pod, Record
 from flotilla_operator.pipelines.wish import Installation, Pipeline, Resource, parse_time, read_pipeline
 from flotilla_operator.steps import Apply, Create, Plan, Remove, Step
 from flotilla_operator.world import World
-
-WAITING, STARTING, RUNNING, STOPPING, SUSPENDED = "Waiting", "Starting", "Running", "Stopping", "Suspended"
-_WELL = {RUNNING, SUSPENDED, states.SUCCEEDED}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,15 +33,6 @@ class Observed:
     refusal: str | None = None  # what Kubernetes said to what this spec asks for
 
 
-@dataclass(frozen=True)
-class _Look:
-    """What is shown: a phase, and a sentence about it."""
-
-    phase: str
-    reason: str
-    message: str
-
-
 def plan_pipeline(resource: Resource, observed: Observed, now: str) -> Plan:
     """Decide about one resource. `now` is the time, as Kubernetes writes it."""
     if "deletionTimestamp" in resource["metadata"]:
@@ -53,7 +42,7 @@ def plan_pipeline(resource: Resource, observed: Observed, now: str) -> Plan:
     except ValueError as error:
         kept = {key: value for key, value in (resource.get("status") or {}).items() if key != "conditions"}
         return Plan(
-            (), _write(resource, (_accepted(str(error)), _ready(_Look("", "SpecInvalid", str(error)))), kept, now)
+            (), _write(resource, (_accepted(str(error)), looks.ready(Look("", "SpecInvalid", str(error)))), kept, now)
         )
     return _plan(resource, wanted, observed, now)
 
@@ -63,7 +52,7 @@ def _plan(resource: Resource, wanted: Pipeline, observed: Observed, now: str) ->
     before, pod = states.read_record(status), observed.drivers.get(wanted.driver)
     if pod is not None and pod.owner != wanted.uid:
         text = f"the pod {pod.name} belongs to somebody else, or to a Pipeline that is gone, and has to go first"
-        return _show(resource, wanted, before, _Look(WAITING, "NameTaken", text), observed, now)
+        return _show(resource, wanted, before, Look(looks.WAITING, "NameTaken", text), observed, now)
     if pod is not None:
         after = states.see_pod(wanted, before, pod, moment)
     else:
@@ -112,37 +101,13 @@ def _who_uses(wanted: Pipeline, observed: Observed) -> str | None:
     return f"the pod {found} still uses the checkpoint" if found is not None else None
 
 
-def _look(wanted: Pipeline, record: Record, pod: Pod | None, observed: Observed) -> _Look:
-    """Say how it is."""
-    attempt = f"attempt {record.attempt} of run {record.run}"
+def _look(wanted: Pipeline, record: Record, pod: Pod | None, observed: Observed) -> Look:
     if pod is not None and pod.uid != record.ended_uid:
-        if pod.is_leaving or record.stopping is not None:
-            return _Look(STOPPING, STOPPING, f"its driver is being ended: {record.stopping or 'somebody deleted it'}")
-        if pod.phase == RUNNING:
-            return _Look(RUNNING, RUNNING, attempt)
-        why = f"{attempt} waits: {pod.waits_for}" if pod.waits_for else f"{attempt} is starting"
-        return _Look(STARTING, "NotStarting" if pod.waits_for else STARTING, why)
-    if wanted.is_suspended:
-        return _Look(SUSPENDED, SUSPENDED, "it is suspended; what it has read is kept")
-    if record.retry_at is not None:
-        text = f"{attempt} has ended{f': {record.failure}' if record.failure else ''}; the next begins at {record.retry_at}"
-        return _Look(WAITING, "BackingOff" if record.failure else "Waiting", text)
-    if states.is_to_start(record):
-        other = _who_uses(wanted, observed)
-        if other is not None:
-            return _Look(WAITING, "CheckpointInUse", other)
-        if observed.refusal is not None:
-            return _Look(WAITING, "Refused", observed.refusal)
-        return _Look(STARTING, STARTING, f"{attempt} is starting")
-    if record.outcome == states.FAILED:
-        return _Look(states.FAILED, states.FAILED, f"{attempt} has failed: {record.failure}")
-    if wanted.cron is not None:
-        text = f"run {record.run} has succeeded" if record.run else "it has not been due yet"
-        return _Look(WAITING, "Scheduled", text)
-    return _Look(states.SUCCEEDED, states.SUCCEEDED, f"{attempt} has succeeded")
+        return looks.of_driver(record, pod)
+    return looks.between_drivers(wanted, record, _who_uses(wanted, observed), observed.refusal)
 
 
-def _show(resource: Resource, wanted: Pipeline, record: Record, look: _Look, observed: Observed, now: str) -> Plan:
+def _show(resource: Resource, wanted: Pipeline, record: Record, look: Look, observed: Observed, now: str) -> Plan:
     before, pod = resource.get("status") or {}, observed.drivers.get(wanted.driver)
     told = observed.progress or (pod.farewell.progress if pod is not None and pod.owner == wanted.uid else None)
     shown = {
@@ -154,18 +119,13 @@ def _show(resource: Resource, wanted: Pipeline, record: Record, look: _Look, obs
     if wanted.cron is not None and not wanted.is_suspended:
         found = schedule.following(wanted.cron, parse_time(now))
         shown["nextRunAt"] = found.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return Plan((), _write(resource, (_accepted(None), _ready(look)), shown, now))
+    return Plan((), _write(resource, (_accepted(None), looks.ready(look)), shown, now))
 
 
 def _accepted(trouble: str | None) -> Condition:
     if trouble is not None:
         return Condition("Accepted", FALSE, "SpecInvalid", trouble)
     return Condition("Accepted", TRUE, "Accepted", "the spec can be done")
-
-
-def _ready(look: _Look) -> Condition:
-    is_well = look.phase in _WELL or look.reason == "Scheduled"
-    return Condition("Ready", TRUE if is_well else FALSE, look.reason, look.message)
 
 
 def _write(resource: Resource, shown: tuple[Condition, ...], figures: Mapping[str, Any], now: str) -> dict[str, Any]:

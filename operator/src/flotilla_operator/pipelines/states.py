@@ -9,7 +9,7 @@ same name in all attempts, and an attempt begins only when no such pod is there,
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -75,7 +75,7 @@ class Pod:
     started_at: str | None = None
     finished_at: str | None = None
     waits_for: str | None = None  # why it does not start
-    farewell: Farewell = Farewell()
+    farewell: Farewell = field(default_factory=Farewell)
 
     @property
     def has_ended(self) -> bool:
