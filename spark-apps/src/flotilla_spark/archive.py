@@ -1,27 +1,21 @@
-"""Topics become partitioned Parquet: one folder for each topic and day. Exactly once, and it can be started again.
-
-What is written is what Spark's file sink writes, with its log of files in `_spark_metadata`: who reads the folder with
-Spark sees every record once, also after a crash in the middle of a micro-batch.
-"""
+"""Topics become partitioned Parquet: one folder for each topic and day. Exactly once, and it can be started again."""
 
 import argparse
 import sys
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
-
-from flotilla_spark.arguments import add_run, add_topics, make_parser, make_session, read_stream
-
-
-def with_day(records: DataFrame) -> DataFrame:
-    """Add the column by which records are put into folders."""
-    return records.withColumn("day", f.to_date("timestamp"))
+from flotilla_spark.arguments import add_run, add_topics, make_parser
+from flotilla_spark.launching import launch
 
 
 def make_arguments() -> argparse.ArgumentParser:
     """Say what it takes."""
-    parser = make_parser("archive", "Archive topics as Parquet, in folders by topic and day, exactly once.")
+    parser = make_parser(
+        "archive",
+        "Archive topics as Parquet, in folders by topic and day, each record exactly once.",
+        "orders --to archive --checkpoint archive.checkpoint --once",
+        "orders,parcels --to s3a://bucket/archive --checkpoint s3a://bucket/checkpoint",
+    )
     add_topics(parser)
     parser.add_argument("--to", required=True, metavar="FOLDER", help="where the files go: a folder, or a URL")
     add_run(parser, needs_checkpoint=True)
@@ -31,14 +25,7 @@ def make_arguments() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     """Run it."""
     options = make_arguments().parse_args(arguments)
-    session = make_session("archive")
-    records = read_stream(session, options, {"includeHeaders": "true"})
-    writer = with_day(records).writeStream.format("parquet").partitionBy("topic", "day")
-    writer = writer.option("path", options.to).option("checkpointLocation", options.checkpoint)
-    trigger = {"availableNow": True} if options.once else {"processingTime": options.every}
-    query = writer.trigger(**trigger).start()
-    query.awaitTermination()
-    return 0
+    return launch("archive", options, options.topics)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,16 @@
 """Lines of logs as columns: when, how bad, from where, what. Expressions of Spark alone: no Python per record.
 
-What does not parse has a `problem`, which says why, and nothing else; nothing is dropped here.
+What does not parse has a `problem`, which says why, and none of the other columns; nothing is dropped here. No line may
+fail a query, since it would fail again at each start: whatever converts is of the kind that gives null instead.
 """
 
 from collections.abc import Callable, Mapping
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-JSON, COLUMNS, COMMON, PAIRS, PATTERN = "json", "columns", "common", "pairs", "pattern"
-FORMATS: Mapping[str, str] = {
-    JSON: 'JSON lines, as in {"time": "2026-01-31T12:00:00Z", "level": "error", "source": "web", "message": "…"}',
-    COLUMNS: "the columns ts, msg, parallel and topic: 21:52:23  INFO  P1-1  T1",
-    COMMON: 'the common log format: 10.0.0.1 - ada [31/Jan/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 512',
-    PAIRS: 'pairs of key=value, as in level=error source=web message="no room"',
-    PATTERN: "a regular expression of yours, with groups named time, level, source and message",
-}
-PARTS = ("time", "level", "source", "message")
+from flotilla_spark.errors import PatternInvalid
+from flotilla_spark.formats import COLUMNS, COMMON, FORMATS, JSON, PAIRS, PARTS, PATTERN, Pattern, read_pattern
 
 _NAMES = {
     "time": ("time", "ts", "timestamp", "@timestamp", "datetime", "date"),
@@ -24,124 +18,159 @@ _NAMES = {
     "source": ("source", "logger", "service", "app", "host", "name"),
     "message": ("message", "msg", "text", "event"),
 }
-_COMMON = r'^(\S+) \S+ (\S+) \[([^\]]+)\] "([^"]*)" (\d{3}) (\S+)'
-_COLUMNS = r"^(\d{2}:\d{2}:\d{2})\s+(\S+)\s+(\S+)\s+(\S+)\s*$"
-_PAIR = r'([A-Za-z_@][\w.@-]*)=("(?:[^"\\]|\\.)*"|\S*)'
-_NUMBER = r"^\d+(\.\d+)?$"
-_MILLISECONDS_FROM = 100_000_000_000  # larger numbers are no seconds: that is the year 5138
+_PROBLEMS: Mapping[str, str] = {
+    JSON: "it is no JSON object",
+    COLUMNS: "it has not the columns ts, msg, parallel and topic",
+    COMMON: "it is not in the common log format",
+    PAIRS: "it has no pair key=value",
+    PATTERN: "the pattern is not found in it",
+}
+
+# Quantifiers of groups are possessive (*+): Java would take a frame of its stack for each character otherwise, and a
+# long line would fail with a StackOverflowError.
+_COMMON = r'^(\S++) \S++ (\S++) \[([^\]]++)\] "((?:[^"\\]|\\.)*+)" (\d{3}) (\S++)'
+_GAP = r"(?:\t+| {2,})\s*"
+_COLUMNS = rf"^(\d{{2}}:\d{{2}}:\d{{2}})\s+(\S+(?: \S+)*+){_GAP}(\S+){_GAP}(\S+)$"
+_PAIR = r'(?<!\S)([A-Za-z_@][\w.@-]*+)=("(?:[^"\\]|\\.)*+"|\S*+)'
+_NUMBER = r"^\d{1,19}(\.\d{1,9})?$"
+_CLOCK = r"^\d{2}:\d{2}:\d{2}([.,]\d{1,9})?$"
+_WORD = r"^(\S*+)"
+
+# Numbers are seconds since 1970, or thousandths, millionths or billionths of them: as seconds, the least of these
+# would be in the year 5138.
+_UNITS = ((1e17, 1e-6), (1e14, 1e-3), (1e11, 1.0))
 _SERVER_ERROR, _CLIENT_ERROR = 500, 400
+_CLOCKS_DIFFER = "INTERVAL 1 HOUR"
 
 
-class PatternInvalid(ValueError):
-    """A regular expression that does not name any of the parts."""
-
-
-def parse(lines: DataFrame, format_: str, pattern: str | None = None, column: str = "value") -> DataFrame:
+def parse(lines: DataFrame, format_: str, pattern: Pattern | None = None, column: str = "value") -> DataFrame:
     """Add the columns time, level, source, message and problem to lines, which are text or bytes in UTF-8.
 
-    A line without a time of its own has that at which it was appended, if there is a column `timestamp`.
+    A line without a time of its own has that of its record, if there is a column `timestamp`. Times without a zone are
+    in that of the session, which is UTC in our applications.
     """
-    text = f.trim(f.col(column).cast("string"))
-    parsers: Mapping[str, Callable[[Column], dict[str, Column]]] = {
-        JSON: _json,
-        COLUMNS: _columns,
-        COMMON: _common,
-        PAIRS: _pairs,
-        PATTERN: lambda line: _pattern(line, pattern or ""),
-    }
-    parts = parsers[format_](text)
-    fits = parts.pop("fits")
-    time = parts["time"]
-    if "timestamp" in lines.columns:
-        time = f.coalesce(time, f.col("timestamp"))
-    shown = {"time": time, "level": f.upper(parts["level"]), "source": parts["source"], "message": parts["message"]}
-    problem = f.when(text.isNull(), "it is not text").when(~fits, f"it is no line of the format '{format_}'")
-    return lines.withColumns(
-        {
-            **{name: f.when(fits, found) for name, found in shown.items()},
-            "problem": problem.otherwise(f.lit(None).cast("string")),
-        }
+    raw = f.col(column).cast("string")
+    is_text = f.coalesce(f.is_valid_utf8(raw), f.lit(False))
+    text = f.trim(f.regexp_replace(f.when(is_text, raw), r"[\r\n\t]+$|^\uFEFF", ""))
+    stamp = f.col("timestamp") if "timestamp" in lines.columns else f.lit(None).cast("timestamp")
+    parts = _parse(text, format_, pattern, stamp)
+    fits = f.coalesce(parts["fits"], f.lit(False))
+    problem = (
+        f.when(raw.isNull(), "there is no value")
+        .when(~is_text, "it is not text in UTF-8")
+        .when(text == "", "it is empty")
+        .when(~fits, _PROBLEMS[format_])
+        .otherwise(f.lit(None).cast("string"))
     )
+    shown = {
+        "time": f.coalesce(parts["time"], stamp),
+        "level": f.nullif(f.upper(f.trim(parts["level"])), f.lit("")),
+        "source": parts["source"],
+        "message": parts["message"],
+    }
+    is_right = problem.isNull()
+    return lines.withColumns({**{name: f.when(is_right, found) for name, found in shown.items()}, "problem": problem})
 
 
-def _json(line: Column) -> dict[str, Column]:
-    found = f.from_json(line, "map<string,string>", {"mode": "PERMISSIVE"})
-    fits = line.startswith("{") & found.isNotNull() & (f.size(found) > 0)
-    return {**_of_map(found), "fits": f.coalesce(fits, f.lit(False))}
+def _parse(line: Column, format_: str, pattern: Pattern | None, stamp: Column) -> dict[str, Column]:
+    if format_ == JSON:
+        return _json(line, stamp)
+    if format_ == COLUMNS:
+        return _columns(line, stamp)
+    if format_ == COMMON:
+        return _common(line)
+    if format_ == PAIRS:
+        return _pairs(line, stamp)
+    if format_ == PATTERN and pattern is not None:
+        return _pattern(line, pattern, stamp)
+    raise ValueError(f"'{format_}' is no format, or has no pattern; there are {', '.join(FORMATS)}")
 
 
-def _pairs(line: Column) -> dict[str, Column]:
+def _json(line: Column, stamp: Column) -> dict[str, Column]:
+    found = f.from_json(line, "map<string,string>")
+    fits = line.startswith("{") & line.endswith("}") & found.isNotNull()
+    return {**_of_names(found.getItem, stamp), "fits": fits}
+
+
+def _pairs(line: Column, stamp: Column) -> dict[str, Column]:
     names = f.regexp_extract_all(line, f.lit(_PAIR), f.lit(1))
     values = f.regexp_extract_all(line, f.lit(_PAIR), f.lit(2))
-    bare = f.transform(values, lambda one: f.regexp_replace(f.regexp_replace(one, r'^"|"$', ""), r"\\(.)", "$1"))
-    found = f.map_from_arrays(f.array_distinct(names), f.slice(bare, f.lit(1), f.size(f.array_distinct(names))))
-    return {**_of_map(found), "fits": f.coalesce(f.size(names) > 0, f.lit(False))}
+
+    def find(name: str) -> Column:  # a map would not do: a name may be there twice, and then the first counts
+        at = f.array_position(names, name).cast("int")
+        value = f.get(values, at - 1)
+        bare = f.regexp_replace(f.regexp_extract(value, r'(?s)^"(.*)"$', 1), r"\\(.)", "$1")
+        return f.when(at > 0, f.when(value.rlike(r'(?s)^".*"$'), bare).otherwise(value))
+
+    return {**_of_names(find, stamp), "fits": f.size(names) > 0}
 
 
-def _of_map(found: Column) -> dict[str, Column]:
-    def any_of(names: tuple[str, ...]) -> Column:
-        return f.coalesce(*(found.getItem(name) for name in names))
-
-    parts = {part: any_of(names) for part, names in _NAMES.items()}
-    return {**parts, "time": to_time(parts["time"])}
+def _of_names(find: Callable[[str], Column], stamp: Column) -> dict[str, Column]:
+    parts = {part: f.coalesce(*(find(name) for name in names)) for part, names in _NAMES.items()}
+    return {**parts, "time": to_time(parts["time"], stamp)}
 
 
-def _columns(line: Column) -> dict[str, Column]:
-    clock = f.regexp_extract(line, _COLUMNS, 1)
-    level = f.regexp_extract(line, _COLUMNS, 2)
+def _columns(line: Column, stamp: Column) -> dict[str, Column]:
+    message = f.regexp_extract(line, _COLUMNS, 2)
     return {
-        "time": f.try_to_timestamp(f.concat_ws(" ", f.current_date().cast("string"), clock)),
-        "level": level,
+        "time": _on_day(f.regexp_extract(line, _COLUMNS, 1), stamp),
+        "level": f.regexp_extract(message, _WORD, 1),
         "source": f.regexp_extract(line, _COLUMNS, 4),
-        "message": f.concat_ws(" ", level, f.regexp_extract(line, _COLUMNS, 3)),
-        "fits": f.coalesce(line.rlike(_COLUMNS), f.lit(False)),
+        "message": message,
+        "fits": line.rlike(_COLUMNS),
     }
 
 
 def _common(line: Column) -> dict[str, Column]:
-    status = f.regexp_extract(line, _COMMON, 5).try_cast("int")
-    level = f.when(status >= _SERVER_ERROR, "ERROR").when(status >= _CLIENT_ERROR, "WARN").otherwise("INFO")
+    status = f.regexp_extract(line, _COMMON, 5)
+    number = status.try_cast("int")
+    level = f.when(number >= _SERVER_ERROR, "ERROR").when(number >= _CLIENT_ERROR, "WARN").otherwise("INFO")
     return {
         "time": f.try_to_timestamp(f.regexp_extract(line, _COMMON, 3), f.lit("dd/MMM/yyyy:HH:mm:ss Z")),
         "level": level,
         "source": f.regexp_extract(line, _COMMON, 1),
-        "message": f.concat_ws(" ", f.regexp_extract(line, _COMMON, 4), f.regexp_extract(line, _COMMON, 5)),
-        "fits": f.coalesce(line.rlike(_COMMON), f.lit(False)),
+        "message": f.concat_ws(" ", f.regexp_extract(line, _COMMON, 4), status),
+        "fits": line.rlike(_COMMON),
     }
 
 
-def _pattern(line: Column, pattern: str) -> dict[str, Column]:
-    groups = group_numbers(pattern)
-
+def _pattern(line: Column, pattern: Pattern, stamp: Column) -> dict[str, Column]:
     def of(part: str) -> Column:
-        if part not in groups:
+        if part not in pattern.groups:
             return f.lit(None).cast("string")
-        return f.nullif(f.regexp_extract(line, pattern, groups[part]), f.lit(""))
+        return f.nullif(f.regexp_extract(line, pattern.text, pattern.groups[part]), f.lit(""))
 
     parts = {part: of(part) for part in PARTS}
-    return {**parts, "time": to_time(parts["time"]), "fits": f.coalesce(line.rlike(pattern), f.lit(False))}
+    return {**parts, "time": to_time(parts["time"], stamp), "fits": line.rlike(pattern.text)}
 
 
-def group_numbers(pattern: str) -> dict[str, int]:
-    """Tell which group of a regular expression is which part; raises PatternInvalid. Spark asks for them by number."""
-    import re  # noqa: PLC0415 - Java's syntax for named groups is (?<name>…), and Python's (?P<name>…)
-
-    try:
-        named = re.compile(pattern.replace("(?<", "(?P<").replace("(?P<=", "(?<=").replace("(?P<!", "(?<!")).groupindex
-    except re.error as error:
-        raise PatternInvalid(f"'{pattern}' is no regular expression: {error}") from error
-    found = {part: named[part] for part in PARTS if part in named}
-    if not found:
-        raise PatternInvalid(
-            f"'{pattern}' has no group with one of the names {', '.join(PARTS)}, as in (?<level>[A-Z]+)"
-        )
-    return found
-
-
-def to_time(text: Column) -> Column:
-    """Read a time: as ISO 8601, or as seconds or milliseconds since 1970; null if it is neither."""
+def to_time(text: Column, stamp: Column) -> Column:
+    """Read a time: as ISO 8601, as a number since 1970, or as a time of day; null if it is nothing of that."""
     number = text.try_cast("double")
-    seconds = f.when(number > _MILLISECONDS_FROM, number / 1000).otherwise(number)
-    return f.when(text.rlike(_NUMBER), f.timestamp_millis((seconds * 1000).cast("long"))).otherwise(
-        f.try_to_timestamp(text)
+    ms = number * 1000
+    for least, factor in reversed(_UNITS):
+        ms = f.when(number >= least, number * factor).otherwise(ms)
+    moment = f.timestamp_millis(f.when(text.rlike(_NUMBER), ms).try_cast("long"))
+    return (
+        f.when(text.rlike(_NUMBER), moment)
+        .when(text.rlike(_CLOCK), _on_day(f.translate(text, ",", "."), stamp))
+        .otherwise(f.try_to_timestamp(text))
     )
+
+
+def _on_day(clock: Column, stamp: Column) -> Column:
+    """Give a time of day its day: a line is written before it is a record, so that of the record, or the one before."""
+    same = f.try_to_timestamp(f.concat(f.date_format(stamp, "yyyy-MM-dd "), clock))
+    return f.when(same <= stamp + f.expr(_CLOCKS_DIFFER), same).otherwise(same - f.expr("INTERVAL 1 DAY"))
+
+
+def load_pattern(session: SparkSession, text: str | None) -> Pattern | None:
+    """Read a pattern, and have Java see whether it is one; raises PatternInvalid."""
+    if text is None:
+        return None
+    pattern = read_pattern(text)
+    try:
+        session.range(1).select(f.lit("").rlike(pattern.text)).collect()
+    except Exception as error:
+        raise PatternInvalid(f"'{text}' is no regular expression of Java") from error
+    return pattern

@@ -1,0 +1,21 @@
+"""Topics as streams."""
+
+import argparse
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from flotilla_spark.arguments import source_options
+
+
+def read_stream(session: SparkSession, options: argparse.Namespace, more: Mapping[str, str] | None = None) -> DataFrame:
+    """Read topics as they grow."""
+    given = {
+        **source_options(options),
+        "subscribe": ",".join(options.topics),
+        "startingOffsets": options.start,
+        **(more or {}),
+    }
+    if options.at_most is not None:
+        given["maxOffsetsPerTrigger"] = str(options.at_most)
+    return session.readStream.format("flotilla").options(**given).load()
