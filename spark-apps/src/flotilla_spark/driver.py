@@ -98,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
         print(_USAGE, end="")  # noqa: T201 - for people
         return 0 if arguments else 2
     memory = Memory(sys.stderr)
-    sys.stderr = memory  # type: ignore[assignment]
+    sys.stderr = memory
     os.environ.update(write_settings(os.environ, _FOLDER))
     from pyspark.sql import SparkSession  # noqa: PLC0415 - it reads the settings
 

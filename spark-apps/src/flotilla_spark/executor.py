@@ -54,7 +54,7 @@ def main() -> int:
     except NotTold as error:
         print(f"executor: {error}", file=sys.stderr)  # noqa: T201 - the pod's log
         return 2
-    os.execvp(words[0], words)  # noqa: S606 - with no shell in between
+    return os.execvp(words[0], words)  # noqa: S606 - with no shell in between; it does not return
 
 
 if __name__ == "__main__":

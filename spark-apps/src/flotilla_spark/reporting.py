@@ -96,7 +96,7 @@ class Server:
 
     def __init__(self, report: Report, port: int) -> None:
         class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:  # noqa: N802 - http.server's name
+            def do_GET(self) -> None:
                 is_known = self.path == "/progress"
                 body = json.dumps(report.look()).encode() if is_known else b"there is only /progress\n"
                 self.send_response(200 if is_known else 404)
