@@ -16,7 +16,7 @@ from .pipelines import CHECKPOINT, INSTALLATION, Kubernetes, pipeline
 
 def kubernetes(**spec: object) -> Kubernetes:
     found = Kubernetes()
-    found.add(pipeline(**spec))
+    found.add(pipeline("stats", **spec))
     return found
 
 
