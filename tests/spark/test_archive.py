@@ -30,7 +30,7 @@ def test_records_are_in_folders_by_topic_and_day(
     with client.producer() as producer:
         for day in days:
             stamp = int(day.timestamp() * 1000)
-            producer.send(name, b"\xff\x00", key=b"k", headers={"h": b"\x01"}, timestamp_ms=stamp)
+            producer.send(name, b"\xff\x00", key=b"k", headers=(("h", b"\x01"),), timestamp_ms=stamp)
         producer.flush()
     to, checkpoint = tmp_path / "archive", tmp_path / "checkpoint"
     told = run(spark, "archive", name, "--url", fleet.url, "--to", to, "--checkpoint", checkpoint, "--once")

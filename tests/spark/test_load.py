@@ -99,7 +99,7 @@ def test_rows_of_parquet_are_json_or_a_column(
 def test_an_archive_comes_back_as_it_was(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
-    send(client, name, [b"\xff\x00", b""], 1, keys=[b"\xfe", None], headers=[{"h": b"\x01"}, {}])
+    send(client, name, [b"\xff\x00", b""], 1, keys=[b"\xfe", None], headers=[(("h", b"\x01"),), ()])
     kept = ("--to", tmp_path / "a", "--checkpoint", tmp_path / "c", "--once")
     run(spark, "archive", name, "--url", fleet.url, *kept)
     back = f"{name}-back"
@@ -119,9 +119,10 @@ def test_under_spark_submit_at_a_terminal_it_shows_how_far_it_is(
     pq.write_table(pa.table({"n": list(range(20_000))}), tmp_path / "rows.parquet")
     main, terminal = pty.openpty()
     submit = Path(sys.executable).parent / "spark-submit"
-    command = [submit, "--master", "local[1]", ROOT / "spark-apps/src/flotilla_spark/load.py", name]
+    script = ROOT / "spark-apps/src/flotilla_spark/load.py"
+    command = [str(submit), "--master", "local[1]", str(script), name]
     done = subprocess.run(
-        [*command, tmp_path / "rows.parquet"],
+        [*command, str(tmp_path / "rows.parquet")],
         env={**environment(fleet.url), "PYSPARK_PYTHON": sys.executable},
         stderr=terminal,
         stdout=subprocess.PIPE,

@@ -15,10 +15,8 @@ LIMIT_S = 540.0
 
 def steps(text: str) -> list[tuple[str, str]]:
     """Read the blocks of commands, each with the block of text right behind it, which is what it prints."""
-    found: list[tuple[str, str]] = []
-    for match in re.finditer(r"^```sh\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", text, flags=re.DOTALL | re.MULTILINE):
-        found.append((match[1], match[2] or ""))
-    return found
+    block = r"^```sh\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?"
+    return [(one[1], one[2] or "") for one in re.finditer(block, text, flags=re.DOTALL | re.MULTILINE)]
 
 
 def section(name: str) -> str:

@@ -33,7 +33,7 @@ def make(client: Client, name: str, count: int = 100) -> tuple[str, str, str]:
         lines,
         2,
         keys=[b"key %d" % at for at in range(count)],
-        headers=[{"at": b"%d" % at} for at in range(count)],
+        headers=[(("at", b"%d" % at),) for at in range(count)],
     )
     targets = (f"{name}-alerts", f"{name}-dead", f"{name}-others")
     for target in targets:
