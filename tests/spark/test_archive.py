@@ -51,7 +51,7 @@ def test_killed_in_the_middle_and_started_again_it_has_every_record_once(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
     """Exactly once, seen by Spark: -9 for the application and its Java, while it writes."""
-    count = 4_000
+    count = 2_000
     send(client, name, (b"%d" % at for at in range(count)), partitions=2)
     to, checkpoint = tmp_path / "archive", tmp_path / "checkpoint"
     flags = (name, "--to", to, "--checkpoint", checkpoint)

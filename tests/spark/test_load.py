@@ -2,8 +2,6 @@
 
 import csv
 import json
-import os
-import pty
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -18,7 +16,7 @@ from flotilla import Client
 from flotilla_spark.errors import ColumnInvalid
 from flotilla_spark.jobs.load import describe
 from support.fleet import Fleet
-from support.sparkapps import LIMIT_S, environment, fetch, run, send
+from support.sparkapps import LIMIT_S, environment, fetch, finish, run, send, start
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -112,34 +110,35 @@ def test_an_archive_comes_back_as_it_was(
     assert first == second
 
 
-def test_under_spark_submit_at_a_terminal_it_shows_how_far_it_is(
-    fleet: Fleet, client: Client, name: str, tmp_path: Path
-) -> None:
+def test_it_is_a_file_for_spark_submit(fleet: Fleet, client: Client, name: str, tmp_path: Path) -> None:
     client.topics.create(name, partitions=1)
     pq.write_table(pa.table({"n": list(range(20_000))}), tmp_path / "rows.parquet")
-    main, terminal = pty.openpty()
-    submit = Path(sys.executable).parent / "spark-submit"
     script = ROOT / "spark-apps/src/flotilla_spark/load.py"
-    command = [str(submit), "--master", "local[1]", str(script), name]
+    command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[1]", str(script), name]
     done = subprocess.run(
         [*command, str(tmp_path / "rows.parquet")],
         env={**environment(fleet.url), "PYSPARK_PYTHON": sys.executable},
-        stderr=terminal,
-        stdout=subprocess.PIPE,
+        capture_output=True,
+        text=True,
         timeout=LIMIT_S,
         check=False,
     )
-    os.close(terminal)
-    told = b""
-    while True:
-        try:
-            told += os.read(main, 65536)
-        except OSError:
-            break
-    os.close(main)
-    assert done.returncode == 0, told
-    assert b"flotilla-spark load: 20,000 records were written in " in told
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "flotilla-spark load: 20,000 records were written in " in done.stdout + done.stderr
     assert sorted(json.loads(one.value)["n"] for one in fetch(client, name)) == list(range(20_000))
+
+
+def test_at_a_terminal_it_shows_how_far_it_is_in_one_line(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.topics.create(name, partitions=1)
+    pq.write_table(pa.table({"n": list(range(200_000))}), tmp_path / "rows.parquet")
+    work = start(spark, "load", name, tmp_path / "rows.parquet", "--url", fleet.url, "--format", "parquet")
+    work._is_terminal = True
+    assert finish(work) == "200,000 records were written"
+    told = capsys.readouterr().err
+    assert "\n" not in told
+    assert told.endswith("\r\033[K")
 
 
 def test_progress_is_told_in_records_parts_and_percent() -> None:

@@ -175,4 +175,7 @@ Caused by: java.lang.RuntimeException: other
 """
     assert explain(text) == "3 of the records are not there: they were removed"
     assert explain("[TABLE.X] no table. SQLSTATE: 42P01; line 1\nplan") == "no table."
+    failed = "[STREAM_FAILED] Query [id = 1] failed: [CAST_INVALID_INPUT] no number. SQLSTATE: 22018\n\tat x"
+    assert explain(failed) == "no number."
+    assert explain("An error\n: x.Y: a\nCaused by: java.io.IOException: no room") == "no room"
     assert explain("") == "Spark does not say why"
