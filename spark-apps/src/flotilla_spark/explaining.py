@@ -5,7 +5,7 @@ import re
 _TRACEBACK = "Traceback (most recent call last):"
 _LAST_WORDS = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:: (?P<text>.+))?$")
 _CAUSED = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
-_CLASS = re.compile(r"^\[[A-Z0-9_.]+\] *")
+_CLASS = re.compile(r"\[[A-Z][A-Z0-9_.]+\] ")
 _STATE = re.compile(r" *SQLSTATE: \w+.*$")
 _LIMIT = 1000
 
@@ -30,9 +30,7 @@ def _from_python(text: str) -> str | None:
 
 
 def _from_java(text: str) -> str:
-    causes = _CAUSED.findall(text)
-    lines = [line for line in (causes[-1:] or text.strip().splitlines()[:1]) if line.strip()]
-    if not lines:
-        return "Spark does not say why"
-    line = lines[0]
-    return _STATE.sub("", _CLASS.sub("", line)).strip() or line
+    """Find the last error that has a class of Spark's, or the last cause, or else the first line."""
+    classed = [part.splitlines()[0] for part in _CLASS.split(text)[1:] if part.strip()]
+    lines = classed[-1:] or _CAUSED.findall(text)[-1:] or text.strip().splitlines()[:1]
+    return _STATE.sub("", lines[0]).strip() if lines else "Spark does not say why"

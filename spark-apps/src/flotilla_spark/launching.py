@@ -14,7 +14,7 @@ from flotilla.client.errors import ConfigInvalid, FlotillaError, NotAllowed, Ser
 from flotilla_spark.arguments import DEFAULT_URL
 from flotilla_spark.errors import ApplicationError, SparkMissing, SystemUnfit
 
-_PATIENCE_S = 15.0
+_PATIENCE_S = 5.0
 
 
 def launch(name: str, options: argparse.Namespace, topics: Sequence[str]) -> int:
@@ -54,7 +54,7 @@ def check_topics(options: argparse.Namespace, topics: Sequence[str]) -> None:
     except OSError as error:
         raise SystemUnfit(f"--token-file: {options.token_file} cannot be read: {error.strerror}") from error
     except ServerUnreachable as error:
-        raise SystemUnfit(f"nobody answers at {url}: {error}. --url or FLOTILLA_URL says where a system is") from error
+        raise SystemUnfit(f"{error} --url or FLOTILLA_URL says where a system is") from error
     except NotAllowed as error:
         raise SystemUnfit(f"{error} A token is in FLOTILLA_TOKEN, or in the file --token-file") from error
     except (ConfigInvalid, FlotillaError) as error:

@@ -69,6 +69,7 @@ class LoadWork:
     """A job that writes, in a thread, and tells how far it is."""
 
     def __init__(self, session: SparkSession, records: DataFrame, options: argparse.Namespace) -> None:
+        self._session = session
         self._context = session.sparkContext
         self._seen = Observation("load")
         counted = records.observe(self._seen, f.count(f.lit(1)).alias("records"))
@@ -84,6 +85,9 @@ class LoadWork:
 
     def _run(self) -> None:
         try:
+            # Java looks for sources written in Python in the session of its thread, and this is a new one.
+            jvm: Any = self._context._jvm  # noqa: SLF001
+            SparkSession._get_j_spark_session_class(jvm).setActiveSession(self._session._jsparkSession)  # noqa: SLF001
             self._writer.save()
             self._is_done = True
         except Exception as error:  # noqa: BLE001 - the main thread raises it

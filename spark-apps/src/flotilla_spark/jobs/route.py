@@ -48,6 +48,8 @@ def check_rules(lines: DataFrame, rules: Sequence[Rule]) -> None:
     for topic, condition in rules:
         try:
             found = lines.select(f.expr(condition))
+            if isinstance(found.schema[0].dataType, BooleanType):
+                lines.where(condition)  # is for one record at a time: no sums
         except PySparkException as error:
             raise RuleInvalid(f"--rule {topic}={condition}: {explain(str(error))}") from error
         if not isinstance(found.schema[0].dataType, BooleanType):

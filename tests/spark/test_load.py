@@ -1,0 +1,147 @@
+"""Files become records, each row one, as it is."""
+
+import csv
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from flotilla import Client
+from flotilla_spark.errors import ColumnInvalid
+from flotilla_spark.jobs.load import describe
+from support.fleet import Fleet
+from support.sparkapps import LIMIT_S, environment, fetch, finish, run, send, start
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str, path: Path, *more: str
+) -> list[tuple[bytes | None, bytes]]:
+    client.topics.create(name, partitions=2)
+    kind = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl"}[path.suffix]
+    told = run(spark, "load", name, path, "--url", fleet.url, "--format", kind, *more)
+    found = [(record.key, record.value) for record in fetch(client, name)]
+    assert told == f"{len(found):,} records were written"
+    return found
+
+
+def test_json_lines_are_records_to_the_byte(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
+) -> None:
+    lines = [
+        b'{"b": 1.50, "a":"caf\xc3\xa9" , "n": null}',
+        b'{"a": "x", "a": "y"}',
+        b'{"big": 12345678901234567890123}',
+    ]
+    lines += [json.dumps({"a": at, "text": "x" * at}).encode() for at in range(500)]
+    (tmp_path / "rows.jsonl").write_bytes(b"\n\n".join(lines) + b"\r\n")
+    found = load(spark, fleet, client, name, tmp_path / "rows.jsonl")
+    assert sorted(found, key=repr) == sorted(((None, line) for line in lines), key=repr)
+
+
+def test_a_field_is_the_key_and_another_the_value(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"k": 7, "v": {"x": [1]}}\n{"v": "text"}\n')
+    found = load(spark, fleet, client, name, tmp_path / "rows.jsonl", "--key", "k", "--value", "v")
+    assert sorted(found, key=repr) == [(None, b"text"), (b"7", b'{"x":[1]}')]
+
+
+def test_rows_of_csv_are_json(spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path) -> None:
+    """Quotes, commas and ends of lines in cells are as RFC 4180 has them, and are no backslashes."""
+    rows = [["id", "text"], ["1", 'a "quoted", one'], ["2", "two\nlines"], ["3", "back\\slash"], ["04", "é"]]
+    with (tmp_path / "rows.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    found = load(spark, fleet, client, name, tmp_path / "rows.csv", "--key", "id")
+    assert sorted((key, json.loads(value)) for key, value in found) == sorted(
+        (one.encode(), {"id": one, "text": text}) for one, text in rows[1:]
+    )
+
+
+def test_rows_of_csv_that_do_not_fit_are_refused(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
+) -> None:
+    client.topics.create(name, partitions=1)
+    (tmp_path / "rows.csv").write_text("id,text\n1,a\n2,b,c,d\n")
+    with pytest.raises(Exception, match="Malformed"):
+        run(spark, "load", name, tmp_path / "rows.csv", "--url", fleet.url, "--format", "csv")
+
+
+def test_rows_of_parquet_are_json_or_a_column(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
+) -> None:
+    moment = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    table = pa.table({"n": [1, None], "t": pa.array([moment] * 2, pa.timestamp("us", tz="UTC")), "a.b": [b"\xff", b""]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    found = load(spark, fleet, client, name, tmp_path / "rows.parquet", "--key", "n")
+    time = "2026-01-31T12:00:00.000Z"
+    assert sorted(((key, json.loads(value)) for key, value in found), key=repr) == [
+        (None, {"n": None, "t": time, "a.b": ""}),
+        (b"1", {"n": 1, "t": time, "a.b": "/w=="}),
+    ]
+    raw = load(spark, fleet, client, f"{name}-raw", tmp_path / "rows.parquet", "--value", "a.b")
+    assert sorted(value for _, value in raw) == [b"", b"\xff"]
+    with pytest.raises(ColumnInvalid, match=r"no column 'x' in the files: there are n, t, a\.b"):
+        run(spark, "load", name, tmp_path / "rows.parquet", "--url", fleet.url, "--format", "parquet", "--key", "x")
+
+
+def test_an_archive_comes_back_as_it_was(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
+) -> None:
+    send(client, name, [b"\xff\x00", b""], 1, keys=[b"\xfe", None], headers=[(("h", b"\x01"),), ()])
+    kept = ("--to", tmp_path / "a", "--checkpoint", tmp_path / "c", "--once")
+    run(spark, "archive", name, "--url", fleet.url, *kept)
+    back = f"{name}-back"
+    client.topics.create(back, partitions=1)
+    columns = ("--format", "parquet", "--key", "key", "--value", "value", "--headers", "headers")
+    run(spark, "load", back, tmp_path / "a", "--url", fleet.url, *columns)
+    first, second = (
+        [(one.key, one.value, dict(one.headers)) for one in fetch(client, topic)] for topic in (name, back)
+    )
+    assert first == second
+
+
+def test_it_is_a_file_for_spark_submit(fleet: Fleet, client: Client, name: str, tmp_path: Path) -> None:
+    client.topics.create(name, partitions=1)
+    pq.write_table(pa.table({"n": list(range(20_000))}), tmp_path / "rows.parquet")
+    script = ROOT / "spark-apps/src/flotilla_spark/load.py"
+    command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[1]", str(script), name]
+    done = subprocess.run(
+        [*command, str(tmp_path / "rows.parquet")],
+        env={**environment(fleet.url), "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "flotilla-spark load: 20,000 records were written in " in done.stdout + done.stderr
+    assert sorted(json.loads(one.value)["n"] for one in fetch(client, name)) == list(range(20_000))
+
+
+def test_at_a_terminal_it_shows_how_far_it_is_in_one_line(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.topics.create(name, partitions=1)
+    pq.write_table(pa.table({"n": list(range(200_000))}), tmp_path / "rows.parquet")
+    work = start(spark, "load", name, tmp_path / "rows.parquet", "--url", fleet.url, "--format", "parquet")
+    work._is_terminal = True
+    assert finish(work) == "200,000 records were written"
+    told = capsys.readouterr().err
+    assert "\n" not in told
+    assert told.endswith("\r\033[K")
+
+
+def test_progress_is_told_in_records_parts_and_percent() -> None:
+    assert describe((3, 8, 1_234_567)) == "1,234,567 records, 3 of 8 parts, 37 %"
+    assert describe((0, 0, 0)) == "0 records, 0 of 0 parts, 0 %"
+    assert describe(None) is None

@@ -1,0 +1,91 @@
+"""The applications in spark-apps, for tests: in this process, with a session that is there, or as real processes."""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyspark.sql import SparkSession
+
+from flotilla import Client
+
+LIMIT_S = 240.0  # Spark starts slowly where many things run
+
+
+class Work(Protocol):
+    """What runs."""
+
+    def wait(self, seconds: float) -> bool: ...
+    def stop(self) -> None: ...
+    def summary(self) -> str: ...
+
+
+def parse(name: str, *arguments: object) -> argparse.Namespace:
+    """Read a command line."""
+    parser: argparse.ArgumentParser = import_module(f"flotilla_spark.{name}").make_arguments()
+    return parser.parse_args([str(one) for one in arguments])
+
+
+def start(spark: SparkSession, name: str, *arguments: object) -> Any:  # noqa: ANN401 - as jobs have it
+    """Start an application here."""
+    return import_module(f"flotilla_spark.jobs.{name}").start(spark, parse(name, *arguments))
+
+
+def finish(work: Work) -> str:
+    """Wait for the end; return what it says then."""
+    until_s = time.monotonic() + LIMIT_S
+    while not work.wait(0.2):
+        assert time.monotonic() < until_s
+    return work.summary()
+
+
+def run(spark: SparkSession, name: str, *arguments: object) -> str:
+    """Run an application here, from its start to its end."""
+    return finish(start(spark, name, *arguments))
+
+
+def child(url: str, name: str, *arguments: object, **more: Any) -> subprocess.Popen[str]:  # noqa: ANN401
+    """Start an application as a process, with a group of its own."""
+    command = [sys.executable, "-m", f"flotilla_spark.{name}", *(str(one) for one in arguments)]
+    more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more}
+    return subprocess.Popen(command, env=environment(url), start_new_session=True, **more)
+
+
+def environment(url: str) -> dict[str, str]:
+    """Make the variables of a process."""
+    dropped = ("FLOTILLA_", "SPARK_", "PYSPARK_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**kept, "FLOTILLA_URL": url, "PATH": path}
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """End a process and its Java, at once."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def send(client: Client, topic: str, values: Iterable[bytes], partitions: int = 1, **more: Any) -> None:  # noqa: ANN401
+    """Make a topic if it is not there, and fill it."""
+    client.topics.create(topic, partitions=partitions, exist_ok=True)
+    with client.producer() as producer:
+        producer.send_many(topic, list(values), **more)
+        producer.flush()
+
+
+def fetch(client: Client, topic: str) -> list[Any]:
+    """Read all records of a topic."""
+    return list(client.consumer(topic).records(until="end"))
+
+
+def json_lines(rows: Sequence[dict[str, Any]]) -> list[bytes]:
+    """Write rows as JSON lines."""
+    return [json.dumps(row).encode() for row in rows]
