@@ -28,9 +28,14 @@ class ProducerRefused(ProducerError):
 
     Attributes:
         code: names the reason for programs; it never changes.
+        details: what programs need to know besides.
     """
 
     code: ClassVar[str]
+
+    def __init__(self, message: str, **details: int) -> None:
+        super().__init__(message)
+        self.details = details
 
 
 class SequenceReused(ProducerRefused):
@@ -46,7 +51,11 @@ class SequenceGap(ProducerRefused):
 
 
 class SequenceOverlap(ProducerRefused):
-    """The batch starts below the sequence that is next, and not where a remembered batch does."""
+    """The batch starts below the sequence that is next, and not where a remembered batch does.
+
+    Its detail `remembered_from` is where the oldest that is remembered starts: a batch that ends there or before was
+    passed, and one that does not was cut in another way than what is stored.
+    """
 
     code = "sequence_overlap"
 

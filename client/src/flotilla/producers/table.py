@@ -168,7 +168,8 @@ class ProducerTable:
         raise SequenceOverlap(
             f"{_name(header)}: expected sequence {expected}, got {header.base_sequence}, where none of the last "
             f"batches starts (they start at {', '.join(map(str, reversed(starts)))}); whether these records were "
-            f"written before cannot be told: to send them anyway, raise the epoch and start at 0"
+            f"written before cannot be told: to send them anyway, raise the epoch and start at 0",
+            remembered_from=starts[-1],
         )
 
     def _remembered(self, producer_id: bytes, epoch: int, next_sequence: int) -> Iterator[_Batch]:
