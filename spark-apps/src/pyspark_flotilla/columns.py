@@ -42,5 +42,5 @@ def convert(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     }
     if "headers" in batch.schema.names:
         pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
-        columns["headers"] = batch.column("headers").cast(pa.list_(pair))
+        columns["headers"] = batch.column("headers").view(pa.list_(pair))  # a cast goes by name
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
