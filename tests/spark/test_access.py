@@ -47,7 +47,7 @@ def test_tokens_and_authorities_are_options(spark: SparkSession, guarded: Fleet,
         finish(query)
         assert values_of(client, "copies") == [b"one", b"two"]
 
-    plans = rows._jdf.queryExecution().toString()  # type: ignore[operator]
+    plans = rows._jdf.queryExecution().toString()
     said = [
         plans,
         str(query.recentProgress),

@@ -91,6 +91,8 @@ class Cutter:
             wanted = None
         if topics is None and wanted is None and (keys is None or self._target(self._named(None)).partitions == 1):
             yield from self._add_turns(chunk)
+        elif topics is None and wanted is None:
+            yield from self._add_by_key(chunk)
         else:
             yield from self._add_apart(chunk, topics, None if wanted is None else wanted.to_pylist())
         self.rows += rows.num_rows
@@ -109,6 +111,17 @@ class Cutter:
             count = min(len(chunk) - at, ROWS_PER_TURN - row % ROWS_PER_TURN)
             yield from self._put((topic, self._turn(topic, row)), chunk.slice(at, count))
             at += count
+
+    def _add_by_key(self, chunk: "_Chunk") -> Iterator[Cut]:
+        """Add rows of one topic, by their keys alone: what `_add_apart` does, in less time."""
+        topic = self._named(None)
+        count = self._target(topic).partitions
+        apart: list[list[int]] = [[] for _ in range(count)]
+        for at, key in enumerate(chunk.keys.to_pylist()):
+            apart[self._turn(topic, self.rows + at) if key is None else partition_of(key, count)].append(at)
+        for partition, rows in enumerate(apart):
+            if rows:
+                yield from self._put((topic, partition), chunk.take(rows))
 
     def _add_apart(
         self, chunk: "_Chunk", topics: list[str | None] | None, partitions: list[int | None] | None

@@ -100,6 +100,14 @@ def test_columns_are_packed_as_records_are(rows: list[dict[str, Any]], slices: l
             assert batch == bytes(encode(opened.values, keys=opened.keys, headers=opened.headers))
 
 
+@given(rows_of_all_kinds, cuts)
+def test_rows_of_one_topic_go_where_rows_go_that_name_it(rows: list[dict[str, Any]], slices: list[int]) -> None:
+    """There is a short way for rows that have a key and nothing else; it leads to the same place."""
+    named = [{**row, "topic": "a", "partition": None} for row in rows]
+    fields = pa.schema([SCHEMA.field("key"), SCHEMA.field("value"), SCHEMA.field("headers")])
+    assert packed(cut(named, slices)) == packed(cut(named, slices, "a", fields))
+
+
 def test_rows_without_a_key_take_turns_and_fill_batches() -> None:
     """However many there are: a thousand for one partition, and then the next."""
     rows = [{"value": str(at)} for at in range(25_000)]
