@@ -1,5 +1,6 @@
 """Rows become records: where they go, what is refused, and that a task which runs again stores nothing twice."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from flotilla import Client
-from support.cluster import wait_until
 from support.fleet import Fleet
 from support.sparks import complaint, values_of
 
@@ -105,8 +105,11 @@ def failing_once(url: str, topic: str, flag: Path, *, changes: bool) -> Callable
             values = [f"{mark}{one:0100d}".encode() for one in batch.column("id").to_pylist()]
             yield pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
             if at == 4 and not flag.exists():
+                deadline = time.monotonic() + 60  # a worker of Spark's does not have what tests share
                 with Client(url) as client:
-                    wait_until("records", lambda: any(one.next_offset for one in client.topics.offsets(topic)), 60)
+                    while not any(one.next_offset for one in client.topics.offsets(topic)):
+                        assert time.monotonic() < deadline, "nothing is stored"
+                        time.sleep(0.05)
                 flag.touch()
                 raise RuntimeError("this task fails once")
 

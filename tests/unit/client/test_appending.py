@@ -22,6 +22,10 @@ def passed(remembered_from: int) -> DeliveryFailed:
     return failed(Refused("passed", "sequence_overlap", {"remembered_from": remembered_from}))
 
 
+def reused(count: int) -> DeliveryFailed:
+    return failed(Refused("reused", "sequence_reused", {"count": count}))
+
+
 def test_sequences_count_the_records_of_each_partition() -> None:
     async def test() -> None:
         engine = FakeEngine(partitions=2)
@@ -75,16 +79,60 @@ def test_a_batch_that_was_passed_is_stored_already() -> None:
     asyncio.run(test())
 
 
-@pytest.mark.parametrize("end", [passed(remembered_from=1), refused("sequence_overlap"), refused("sequence_reused")])
-def test_a_batch_that_was_cut_in_another_way_is_refused(end: DeliveryFailed) -> None:
-    """It reaches into what is remembered, and begins where no batch does: the work was not the same."""
+def test_what_reaches_into_what_is_remembered_is_looked_at_from_there_on() -> None:
+    """Only what lies before it is taken for stored."""
 
     async def test() -> None:
         engine = FakeEngine()
-        engine.ends = [end]
+        engine.ends = [passed(remembered_from=1)]
+        assert await make(engine).append("t", 0, [b"1", b"2"]) is None
+        assert [(got.sequence, got.values) for got in engine.got] == [(0, [b"1", b"2"]), (1, [b"2"])]
+
+    asyncio.run(test())
+
+
+def test_records_of_work_that_was_broken_off_are_sent_as_they_were() -> None:
+    """They are recognised if they are the same; the rest follows. Keys and headers are those of the shorter batch."""
+
+    async def test() -> None:
+        engine = FakeEngine()
+        engine.ends = [reused(count=1)]
         appender = make(engine)
+        offsets = memoryview(bytes([0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0])).cast("i")
+        some = memoryview(bytes([0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0])).cast("i")
+        keys = Column(some, memoryview(b"k"), memoryview(bytes([0b010])))
+        assert await appender.append_columns("t", 0, Column(offsets, memoryview(b"abc")), keys=keys) == 200
+        assert [(got.sequence, got.values) for got in engine.got] == [
+            (0, [b"a", b"b", b"c"]),
+            (0, [b"a"]),
+            (1, [b"b", b"c"]),
+        ]
+        assert await appender.append("t", 0, [b"d"]) == 400
+        assert engine.got[-1].sequence == 3
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [refused("sequence_overlap")],
+        [refused("sequence_reused")],
+        [reused(count=2)],
+        [reused(count=3)],
+        [reused(count=1), reused(count=1)],
+        [passed(remembered_from=0)],
+    ],
+)
+def test_other_records_under_the_same_sequence_are_refused(ends: list[Exception | None]) -> None:
+    """The work was not the same: it fails, rather than store anything twice."""
+
+    async def test() -> None:
+        engine = FakeEngine()
+        engine.ends = list(ends)
         with pytest.raises(DeliveryFailed):
-            await appender.append("t", 0, [b"1", b"2"])
+            await make(engine).append("t", 0, [b"1", b"2"])
+        assert engine.ends == []
 
     asyncio.run(test())
 

@@ -1,18 +1,21 @@
 """Batches whose identity the caller gives: whoever does the same work again does not store it twice.
 
 For programs that begin again where a checkpoint says, such as the tasks of a Spark query. They give what they do a
-producer id and an epoch of its own, cut the same records into the same batches, and send these in the same order. Then
-a batch that was stored before is recognised by its sequence, and by its checksum as long as partitions remember it,
-which they do of the last five. One that has the sequence of another, and other records, or that begins or ends within
-another, is refused: the work was not the same.
+producer id and an epoch of its own, and send the same records in the same order. Then a batch that was stored before is
+recognised by its sequence, and by its checksum as long as partitions remember it, which they do of the last five. One
+that has the sequence of another, and other records, is refused: the work was not the same.
+
+Work may have been broken off before, in the middle of what is a batch now. Then its first records are stored, as a
+batch that is shorter: they are sent as such, so that they are recognised, and the rest behind them.
 
 A producer makes batches as records come, and so never the same ones twice; that is why this is not a producer.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
+from typing import Any
 
+from flotilla.client.cluster import TopicInfo
 from flotilla.client.engine import Engine
 from flotilla.client.errors import ConfigInvalid, DeliveryFailed, RecordInvalid, Refused, TopicMissing
 from flotilla.client.runner import Runner
@@ -22,12 +25,12 @@ from flotilla.records import (
     Column,
     Compression,
     Headers,
+    decode_headers,
     encode,
     encode_columns,
 )
 from flotilla.records import RecordInvalid as RecordRefused
 
-_PASSED = "sequence_overlap"
 _COMPRESSIONS = {"none": Compression.NONE, "zstd": Compression.ZSTD}
 
 
@@ -63,9 +66,18 @@ class AsyncAppender:
         partition are sent one after the other. Raises DeliveryFailed, DeliveryUnknown, RecordInvalid, TopicMissing,
         NotAllowed, ServerUnreachable.
         """
-        pack = partial(
-            encode, values, keys=keys, headers=headers, timestamps_ms=timestamps_ms, compression=self._compression
-        )
+
+        def pack(start: int, stop: int, **identity: Any) -> bytearray:  # noqa: ANN401 - as `encode` has it
+            some = slice(start, stop)
+            return encode(
+                values[some],
+                keys=None if keys is None else keys[some],
+                headers=None if headers is None else headers[some],
+                timestamps_ms=None if timestamps_ms is None else timestamps_ms[some],
+                compression=self._compression,
+                **identity,
+            )
+
         return await self._append(topic, partition, len(values), pack)
 
     async def append_columns(
@@ -80,33 +92,64 @@ class AsyncAppender:
     ) -> int | None:
         """Append one batch whose records lie in columns: see `flotilla.records.encode_columns`; else as `append`."""
         kind = self._compression if compression is None else _to_compression(compression)
-        pack = partial(encode_columns, values, keys=keys, headers=headers, compression=kind)
-        return await self._append(topic, partition, len(values.offsets) - 1, pack)
+        count = len(values.offsets) - 1
+
+        def pack(start: int, stop: int, **identity: Any) -> bytearray:  # noqa: ANN401 - as `encode_columns` has it
+            if (start, stop) == (0, count):
+                return encode_columns(values, keys=keys, headers=headers, compression=kind, **identity)
+            # This is rare, and lists are easier to cut. What none of these records has, their batch has not either.
+            own_keys = None if keys is None else keys.to_nullable_list()[start:stop]
+            own_headers = None if headers is None else list(map(decode_headers, headers.to_list()[start:stop]))
+            return encode(
+                values.to_list()[start:stop],
+                keys=own_keys if own_keys and any(key is not None for key in own_keys) else None,
+                headers=own_headers if own_headers and any(own_headers) else None,
+                compression=kind,
+                **identity,
+            )
+
+        return await self._append(topic, partition, count, pack)
 
     async def _append(self, topic: str, partition: int, count: int, pack: Callable[..., bytearray]) -> int | None:
         place = (topic, partition)
         async with self._turns.setdefault(place, asyncio.Lock()):
+            info = await self._find(topic, partition)
             sequence = self._sequences.get(place, 0)
-            identity = {"producer_id": self._producer_id, "producer_epoch": self._epoch, "base_sequence": sequence}
-            try:
-                batch = await asyncio.to_thread(pack, **identity)
-            except (RecordRefused, BatchTooLarge) as error:
-                raise RecordInvalid(str(error)) from error
-            info = await self._engine.cluster.find(topic)
-            if partition >= len(info.partitions):
-                info = await self._engine.cluster.refresh(topic)
-            if not 0 <= partition < len(info.partitions):
-                text = f"there is no partition {partition} of '{topic}': it has {len(info.partitions)}"
-                raise TopicMissing(text, "unknown_partition", {})
-            deadline = self._engine.clock() + self._delivery_s
-            try:
-                offset = (await self._engine.router.append(info, partition, batch, deadline=deadline)).base_offset
-            except DeliveryFailed as error:
-                if not _was_passed(error, sequence + count):
-                    raise
-                offset = None
+            found: list[int | None] = []
+            at, stop = 0, count
+            while at < count or not found:
+                identity = {"producer_epoch": self._epoch, "base_sequence": sequence + at}
+                try:
+                    batch = await asyncio.to_thread(pack, at, stop, producer_id=self._producer_id, **identity)
+                except (RecordRefused, BatchTooLarge) as error:
+                    raise RecordInvalid(str(error)) from error
+                deadline = self._engine.clock() + self._delivery_s
+                try:
+                    appended = await self._engine.router.append(info, partition, batch, deadline=deadline)
+                except DeliveryFailed as error:
+                    passed, stored = _read_refusal(error, sequence + at)
+                    if passed:
+                        found.append(None)
+                        at, stop = min(count, at + passed), count
+                    elif 0 < stored < stop - at:
+                        stop = at + stored
+                    else:
+                        raise
+                else:
+                    found.append(appended.base_offset)
+                    at, stop = stop, count
             self._sequences[place] = sequence + count
-            return offset
+            return found[0]
+
+    async def _find(self, topic: str, partition: int) -> TopicInfo:
+        """Find a topic, and see that it has the partition. Raises TopicMissing, Refused, ServerUnreachable."""
+        info = await self._engine.cluster.find(topic)
+        if partition >= len(info.partitions):
+            info = await self._engine.cluster.refresh(topic)
+        if not 0 <= partition < len(info.partitions):
+            text = f"there is no partition {partition} of '{topic}': it has {len(info.partitions)}"
+            raise TopicMissing(text, "unknown_partition", {})
+        return info
 
 
 def _to_compression(name: str) -> Compression:
@@ -115,16 +158,16 @@ def _to_compression(name: str) -> Compression:
     return _COMPRESSIONS[name]
 
 
-def _was_passed(error: DeliveryFailed, end: int) -> bool:
-    """Tell whether a batch up to this sequence was stored before: it ends where what is remembered begins, or before.
-
-    One that does not was cut in another way than what is stored, and so has other records.
-    """
+def _read_refusal(error: DeliveryFailed, sequence: int) -> tuple[int, int]:
+    """Tell how many records from a sequence on were passed, and how many the batch has that is stored there."""
     cause = error.__cause__
-    if not isinstance(cause, Refused) or cause.code != _PASSED:
-        return False
-    known = cause.details.get("remembered_from")
-    return isinstance(known, int) and end <= known
+    if not isinstance(cause, Refused):
+        return 0, 0
+    known = {"sequence_overlap": "remembered_from", "sequence_reused": "count"}.get(cause.code)
+    number = cause.details.get(known) if known is not None else None
+    if not isinstance(number, int):
+        return 0, 0
+    return (max(0, number - sequence), 0) if known == "remembered_from" else (0, number)
 
 
 class Appender:

@@ -39,7 +39,7 @@ class ProducerRefused(ProducerError):
 
 
 class SequenceReused(ProducerRefused):
-    """A remembered batch starts at this sequence, and it is another one."""
+    """A remembered batch starts at this sequence, and it is another one; the detail `count` is how long that is."""
 
     code = "sequence_reused"
 
@@ -53,8 +53,7 @@ class SequenceGap(ProducerRefused):
 class SequenceOverlap(ProducerRefused):
     """The batch starts below the sequence that is next, and not where a remembered batch does.
 
-    Its detail `remembered_from` is where the oldest that is remembered starts: a batch that ends there or before was
-    passed, and one that does not was cut in another way than what is stored.
+    Its detail `remembered_from` is where the oldest that is remembered starts: what lies before was passed.
     """
 
     code = "sequence_overlap"

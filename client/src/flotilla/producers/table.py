@@ -329,7 +329,8 @@ def _check_same(header: BatchHeader, batch: _Batch, expected: int) -> Retry:
         raise SequenceReused(
             f"{_name(header)}: sequence {batch.base_sequence} is taken; expected the same {batch.count} records "
             f"with CRC {batch.crc:#010x}, got {header.count} with {header.crc:#010x}; repeat a batch byte for byte, "
-            f"and send other records as sequence {expected}"
+            f"and send other records as sequence {expected}",
+            count=batch.count,
         )
     return Retry(batch.index, batch.base_offset)
 
