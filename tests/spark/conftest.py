@@ -1,7 +1,5 @@
 """What tests of Spark share: one system of real processes, and one Spark in this process, which has its own JVM."""
 
-import os
-import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -11,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from flotilla import Client
 from support.fleet import Fleet
+from support.sparks import session
 
 _NUMBERS = count()
 
@@ -30,20 +29,9 @@ def client(fleet: Fleet) -> Iterator[Client]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.appName("tests").master("local[2]")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "2g",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.streaming.minBatchesToRetain": "10",
-    }.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    made = session("tests")
+    yield made
+    made.stop()
 
 
 @pytest.fixture

@@ -76,6 +76,9 @@ class FakeEngine:
             raise TopicMissing("there is no topic", "not_found", {})
         return self.info
 
+    async def refresh(self, name: str) -> TopicInfo:
+        return await self.find(name)
+
     def topic(self, _: str) -> TopicInfo | None:
         return self.info
 

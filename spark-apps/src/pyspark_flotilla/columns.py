@@ -1,16 +1,18 @@
-"""Records as the columns of Kafka's source, from those that `flotilla.arrow` makes. No object is made of a record."""
+"""Records as the columns of Kafka's source, from those that `flotilla.arrow` makes. No object is made of a record.
 
-import pyarrow as pa
-import pyarrow.compute as pc
+Only tasks load pyarrow, and nobody loads pandas: where it is installed, pyarrow does so as soon as a Python object
+becomes a scalar or an array, and that would cost each process of Spark's more than a second.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS = "headers array<struct<key: string, value: binary>>"
 
 WANTED = ("key", "value", "topic", "partition", "offset", "timestamp", "append_time")
-
-_TIME = pa.timestamp("us", tz="UTC")
-_CREATED, _APPENDED = pa.scalar(0, pa.int32()), pa.scalar(1, pa.int32())
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def schema(*, include_headers: bool) -> str:
@@ -23,8 +25,11 @@ def wanted(*, include_headers: bool) -> list[str]:
     return [*WANTED, "headers"] if include_headers else list(WANTED)
 
 
-def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
+def convert(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     """Turn a batch of ours into one of Spark's. A record without a time of its producer's has that of its leader."""
+    import pyarrow as pa  # noqa: PLC0415 - only tasks need it
+    import pyarrow.compute as pc  # noqa: PLC0415
+
     given = batch.column("timestamp")
     columns = {
         "key": batch.column("key"),
@@ -32,9 +37,10 @@ def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
         "topic": batch.column("topic").cast(pa.string()),
         "partition": batch.column("partition"),
         "offset": batch.column("offset"),
-        "timestamp": pc.coalesce(given, batch.column("append_time")).cast(_TIME),
-        "timestampType": pc.if_else(given.is_valid(), _CREATED, _APPENDED),
+        "timestamp": pc.coalesce(given, batch.column("append_time")).cast(pa.timestamp("us", tz="UTC")),
+        "timestampType": given.is_null().cast(pa.int32()),  # as Kafka has it: 0 is the producer's, 1 the leader's
     }
     if "headers" in batch.schema.names:
-        columns["headers"] = batch.column("headers").cast(_HEADERS)
+        pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
+        columns["headers"] = batch.column("headers").view(pa.list_(pair))  # a cast goes by name
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

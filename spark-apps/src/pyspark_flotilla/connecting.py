@@ -1,5 +1,8 @@
 """A client for Spark's processes."""
 
+import os
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,6 +10,11 @@ from pyspark_flotilla.options import OptionInvalid, Where
 
 if TYPE_CHECKING:
     from flotilla import Client
+
+
+def locate(where: Where, environment: Mapping[str, str] = os.environ) -> Where:
+    """Find out on the driver where the system is, so that tasks need not have its environment."""
+    return where if where.url is not None else replace(where, url=environment.get("FLOTILLA_URL") or None)
 
 
 def connect(where: Where) -> "Client":

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pyspark_flotilla.options import EARLIEST, LATEST, Edges, Moment, Place
+from pyspark_flotilla.options import EARLIEST, LATEST, Edges, Moment, OptionInvalid, Place
 
 Offsets = dict[str, dict[str, int]]
 
@@ -54,14 +54,20 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> dict[Place, int]:
 def resolve(
     edges: Edges, known: Mapping[Place, Bounds], find: Callable[[str, int], Mapping[int, int]]
 ) -> dict[Place, int]:
-    """Turn edges into offsets. `find` asks where records of a topic from a time on begin, by partition."""
+    """Turn edges into offsets. `find` asks where records of a topic from a time on begin, by partition.
+
+    Raises OptionInvalid if a partition has no edge, or one is named that is not read.
+    """
+    for topic, partition in sorted(set(edges.named) - set(known)):
+        raise OptionInvalid(f"offsets are given for partition {partition} of '{topic}', which is not read")
     moments: dict[tuple[str, int], Mapping[int, int]] = {}
     found: dict[Place, int] = {}
     for place, bounds in known.items():
         edge = edges.of(place)
         if isinstance(edge, Moment):
             asked = (place[0], edge.ms)
-            moments[asked] = moments.get(asked) or find(*asked)
+            if asked not in moments:
+                moments[asked] = find(*asked)
             found[place] = moments[asked][place[1]]
         elif edge in {EARLIEST, LATEST}:
             found[place] = bounds.first if edge == EARLIEST else bounds.next
@@ -71,17 +77,19 @@ def resolve(
 
 
 def limit(start: Mapping[Place, int], latest: Mapping[Place, int], records: int | None) -> dict[Place, int]:
-    """Take so many records at most, of each partition in proportion to what it has, and one at least."""
-    if records is None:
-        return dict(latest)
-    waiting = {place: max(0, end - start.get(place, 0)) for place, end in latest.items()}
+    """Take so many records at most: one of each partition that has any, and beyond that in proportion to what it has.
+
+    There are more only if there are more partitions than that, so that none of them starves. Every partition that has
+    an end has a start.
+    """
+    waiting = {place: max(0, end - start[place]) for place, end in latest.items()}
+    full = sum(count > 0 for count in waiting.values())
     total = sum(waiting.values())
-    if total <= records:
+    if records is None or total <= records:
         return dict(latest)
+    share = max(0, records - full)
     return {
-        place: min(end, start.get(place, 0) + max(1, math.floor(waiting[place] * records / total)))
-        if waiting[place]
-        else end
+        place: start[place] + 1 + (waiting[place] - 1) * share // (total - full) if waiting[place] else end
         for place, end in latest.items()
     }
 

@@ -18,6 +18,7 @@ logger = logging.getLogger("pyspark_flotilla")
 EARLIEST, LATEST = -2, -1  # as Kafka's source writes them
 _ADDRESS = "kafka.bootstrap.servers"
 _FOREIGN = "kafka."
+_TUNING = ("groupidprefix", "fetchoffset.", "kafkaconsumer.")  # of Kafka's clients as well, by other names
 _NAMES = {"earliest": EARLIEST, "latest": LATEST}
 
 _COMMON = ("url", "token", "tokenFile", "ca", "route", "path")
@@ -110,7 +111,7 @@ class WriteOptions:
 
     where: Where
     topic: str | None = None
-    include_headers: bool = False
+    include_headers: bool = True
     compression: str = "auto"
 
 
@@ -143,10 +144,17 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         raise OptionInvalid(f"compression is '{compression}'; it must be none, zstd or auto")
     return WriteOptions(
         where=_read_where(given),
-        topic=given.text("topic"),
-        include_headers=given.flag("includeHeaders", default=False),
+        topic=_read_topic(given),
+        include_headers=given.flag("includeHeaders", default=True),
         compression=compression,
     )
+
+
+def _read_topic(given: "_Given") -> str | None:
+    topic, path = given.text("topic"), given.text("path")
+    if topic is not None and path is not None:
+        raise OptionInvalid("topic and save(topic) are two names of one thing: give one of them")
+    return topic or path
 
 
 class _Given:
@@ -160,7 +168,7 @@ class _Given:
             small = name.lower()
             if small in known or small == _ADDRESS:
                 continue
-            if small.startswith(_FOREIGN):
+            if small.startswith((_FOREIGN, *_TUNING)):
                 logger.warning("the option %s is of Kafka's clients, and means nothing here", name)
             elif small in reasons:
                 raise OptionInvalid(f"the option {reasons[small][0]} {reasons[small][1]}")

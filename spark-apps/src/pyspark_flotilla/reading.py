@@ -2,7 +2,8 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_flotilla")
 
+ASK_S_MIN = 0.05  # between two questions what there is: Spark asks a hundred times a second while nothing comes
+
 
 class DataLoss(Exception):
     """Records that a query should read are not there any more."""
@@ -33,50 +36,101 @@ class Share(InputPartition):
         self.span = span
 
 
-def find(client: "Client", options: ReadOptions) -> dict[Place, Bounds]:
-    """Ask which partitions there are, and where each begins and ends."""
+# -- on the driver ------------------------------------------------------------------------------------------
+
+
+def find(client: "Client", options: ReadOptions, *, may_lack: bool = False) -> dict[Place, Bounds]:
+    """Ask which partitions there are, and where each begins and ends. Raises OptionInvalid, TopicMissing.
+
+    With `may_lack`, those that are not there are left out: a query that has begun looks at them by itself.
+    """
+    from flotilla.client.errors import TopicMissing  # noqa: PLC0415 - what is pickled does not bring its modules along
+
     choice = options.choice
     names: Sequence[str] = choice.topics or sorted({topic for topic, _ in choice.places})
     if choice.pattern is not None:
         pattern = re.compile(choice.pattern)
         names = [one.name for one in client.topics.list() if pattern.fullmatch(one.name)]
-    found = {
-        (name, one.index): Bounds(one.first_offset, one.next_offset)
-        for name in names
-        for one in client.topics.offsets(name)
-    }
+    found: dict[Place, Bounds] = {}
+    for name in names:
+        try:
+            found |= {
+                (name, one.index): Bounds(one.first_offset, one.next_offset) for one in client.topics.offsets(name)
+            }
+        except TopicMissing:
+            if not may_lack and choice.pattern is None:  # one that matched may have been removed a moment later
+                raise
     missing = [f"{partition} of '{topic}'" for topic, partition in choice.places if (topic, partition) not in found]
-    if missing:
+    if missing and not may_lack:
         raise OptionInvalid(f"assign names partitions that are not there: {', '.join(missing)}")
     return {place: bounds for place, bounds in found.items() if not choice.places or place in choice.places}
 
 
-def read(options: ReadOptions, span: Span) -> Iterator["pa.RecordBatch"]:
-    """Fetch records, as Spark's columns. Raises DataLoss, unless a query does without what is gone."""
-    from pyspark_flotilla.columns import convert, wanted  # noqa: PLC0415 - only tasks need pyarrow
+def find_moment(client: "Client", topic: str, ms: int) -> dict[int, int]:
+    """Ask where the records of a topic begin that were appended at a time or later; by partition."""
+    found = client.topics.offsets(topic, at=ms)
+    return {one.index: one.next_offset if one.offset is None else one.offset for one in found}
 
-    must_be_whole = options.fail_on_data_loss and not span.may_begin_later
-    count = 0
+
+def share(spans: Iterable[Span], options: ReadOptions) -> Sequence[InputPartition]:
+    """Share records out among tasks."""
+    return [Share(one) for one in offsets.split(spans, options.min_partitions, options.max_records_per_partition)]
+
+
+def lose(texts: Iterable[str], options: ReadOptions) -> None:
+    """Tell what is not there. Raises DataLoss, unless a query does without."""
+    found = list(texts)
+    if found and options.fail_on_data_loss:
+        raise DataLoss(f"{'; '.join(found)}. With failOnDataLoss=false a query goes on without")
+    for text in found:
+        logger.warning("%s", text)
+
+
+def behind_the_end(wanted: Mapping[Place, int], known: Mapping[Place, Bounds]) -> list[str]:
+    """Tell of offsets that lie behind the end of their partitions."""
+    return [
+        f"partition {partition} of '{topic}' ends at {known[topic, partition].next}, before {at}: its last records are "
+        "lost, or the topic was made anew"
+        for (topic, partition), at in sorted(wanted.items())
+        if (topic, partition) in known and known[topic, partition].next < at
+    ]
+
+
+# -- in tasks -----------------------------------------------------------------------------------------------
+
+
+def read(options: ReadOptions, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+    """Fetch records, as Spark's columns. Raises DataLoss, unless a query does without what is gone."""
+    from flotilla.client.errors import TopicMissing  # noqa: PLC0415 - what is pickled does not bring its modules along
+    from pyspark_flotilla.columns import convert, wanted  # noqa: PLC0415
+
+    if not isinstance(partition, Share):
+        return  # where there is nothing to share out, Spark has one task nevertheless
+    span, count = partition.span, 0
     with connect(options.where) as client:
-        for batch in client.iter_arrow(
-            span.topic,
-            partitions=[span.partition],
-            start={span.partition: span.start},
-            end={span.partition: span.end},
-            columns=wanted(include_headers=options.include_headers),
-            on_gone="earliest",
-        ):
-            count += batch.num_rows
-            yield convert(batch)
-    if count == span.count:
-        return
-    text = (
-        f"{span.count - count} of the records {span.start} to {span.end - 1} of partition {span.partition} of "
-        f"'{span.topic}' are not there: they were removed, or the topic was made anew"
-    )
-    if must_be_whole:
-        raise DataLoss(f"{text}. With failOnDataLoss=false a query goes on without them")
-    logger.warning("%s", text)
+        try:
+            for batch in client.iter_arrow(
+                span.topic,
+                partitions=[span.partition],
+                start={span.partition: span.start},
+                end={span.partition: span.end},
+                columns=wanted(include_headers=options.include_headers),
+                on_gone="earliest",
+            ):
+                count += batch.num_rows
+                yield convert(batch)
+        except TopicMissing:
+            if options.fail_on_data_loss:
+                raise
+    if count < span.count and not span.may_begin_later:
+        text = (
+            f"{span.count - count} of the records {span.start} to {span.end - 1} of partition {span.partition} of "
+            f"'{span.topic}' are not there: they were removed, or the topic was made anew"
+        )
+        lose([text], options)
+
+
+# -- what Spark calls ---------------------------------------------------------------------------------------
 
 
 class BatchReader(DataSourceReader):
@@ -92,18 +146,20 @@ class BatchReader(DataSourceReader):
             known = find(client, options)
 
             def moment(topic: str, ms: int) -> Mapping[int, int]:
-                return {one.index: one.offset or 0 for one in client.topics.offsets(topic, at=ms)}
+                return find_moment(client, topic, ms)
 
             starts = offsets.resolve(options.start, known, moment)
             ends = offsets.resolve(options.end, known, moment)
-        spans = [Span(*place, start, max(start, ends[place])) for place, start in sorted(starts.items())]
-        shares = offsets.split(spans, options.min_partitions, options.max_records_per_partition)
-        return [Share(one) for one in shares]
+        lose([*behind_the_end(starts, known), *behind_the_end(ends, known)], options)
+        spans = [
+            Span(*place, start, max(start, min(ends[place], known[place].next)))
+            for place, start in sorted(starts.items())
+        ]
+        return share(spans, options)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Fetch a share, in a task."""
-        assert isinstance(partition, Share)  # noqa: S101 - Spark gives what `partitions` has made
-        return read(self._options, partition.span)
+        return read(self._options, partition)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -112,24 +168,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._client: Client | None = None
+        self._asked_at = 0.0
+        self._known: dict[Place, Bounds] = {}  # as it was when last asked for
+        self._told: set[str] = set()  # losses that a query goes on without
         self._until: dict[Place, int] | None = None  # where a query ends that reads what is available now
 
     def __getstate__(self) -> dict[str, Any]:
         """Be sent to a task, which has connections of its own."""
         return {**self.__dict__, "_client": None}
 
-    def _ask(self) -> dict[Place, Bounds]:
+    def _connect(self) -> "Client":
         if self._client is None:
             self._client = connect(self._options.where)
-        return find(self._client, self._options)
+        return self._client
+
+    def _ask(self, *, may_lack: bool = True) -> dict[Place, Bounds]:
+        time.sleep(max(0.0, self._asked_at + ASK_S_MIN - time.monotonic()))
+        self._known = find(self._connect(), self._options, may_lack=may_lack)
+        self._asked_at = time.monotonic()
+        return self._known
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         """Tell where a query begins that has no checkpoint."""
-        known = self._ask()
+        known = self._ask(may_lack=False)
 
         def moment(topic: str, ms: int) -> Mapping[int, int]:
-            assert self._client is not None  # noqa: S101
-            return {one.index: one.offset or 0 for one in self._client.topics.offsets(topic, at=ms)}
+            return find_moment(self._connect(), topic, ms)
 
         return offsets.to_json(offsets.resolve(self._options.start, known, moment))
 
@@ -139,58 +203,55 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Offsets | None = None, limit: ReadLimit | None = None) -> Offsets:  # noqa: N802
-        """Tell where the next micro-batch ends."""
+        """Tell where the next micro-batch ends. Partitions that are not there any more stay where they are."""
         begun = offsets.from_json(start or {})
         known = self._ask()
-        self._check(begun, known)
-        latest = {place: max(bounds.next, begun.get(place, 0)) for place, bounds in known.items()}
-        if self._until is not None:
-            latest = {place: max(begun.get(place, 0), at) for place, at in self._until.items()}
+        self._look_for_losses(begun, known)
+        anew = {place for place, at in begun.items() if place in known and known[place].next < at}
+        begins = {
+            place: bounds.first if place in anew else begun.get(place, bounds.first) for place, bounds in known.items()
+        }
+        # What was made anew is read from its beginning, by the next micro-batch: this one has a start behind its end.
+        ends = {place: bounds.first if place in anew else bounds.next for place, bounds in known.items()}
+        if self._until is not None:  # a partition that came later is for the next run
+            ends = {place: min(at, self._until[place]) for place, at in ends.items() if place in self._until}
+        ends = {place: max(at, begins[place]) for place, at in ends.items()}
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        if limit is None:
-            most = self._options.max_offsets_per_trigger
-        gone = {place: at for place, at in begun.items() if place not in latest}
-        return offsets.to_json({**gone, **offsets.limit(begun, latest, most)})
+        return offsets.to_json({**begun, **offsets.limit(begins, ends, most)})
 
-    def _check(self, begun: Mapping[Place, int], known: Mapping[Place, Bounds]) -> None:
-        """See that what a query has read is still of the same topics."""
-        lost = [f"partition {partition} of '{topic}'" for topic, partition in begun if (topic, partition) not in known]
-        short = [
-            f"partition {partition} of '{topic}' ends at {known[topic, partition].next}, before {at}"
-            for (topic, partition), at in begun.items()
-            if (topic, partition) in known and known[topic, partition].next < at
-        ]
-        for text in [*(f"{one} is not there any more" for one in lost), *short]:
-            if self._options.fail_on_data_loss:
-                raise DataLoss(f"{text}. With failOnDataLoss=false a query goes on without it")
-            logger.warning("%s", text)
+    def _look_for_losses(self, begun: Mapping[Place, int], known: Mapping[Place, Bounds]) -> None:
+        """See that what a query has read is still of the same topics, and tell each loss once."""
+        lost = [f"partition {partition} of '{topic}'" for topic, partition in sorted(set(begun) - set(known))]
+        found = {f"{one} is not there any more" for one in lost} | set(behind_the_end(begun, known))
+        lose(sorted(found - self._told), self._options)
+        self._told = found
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note where a query ends that reads what is available now."""
         self._until = {place: bounds.next for place, bounds in self._ask().items()}
 
     def reportLatestOffset(self) -> Offsets:  # noqa: N802
-        """Tell what there is, for the query's progress."""
-        return offsets.to_json({place: bounds.next for place, bounds in self._ask().items()})
+        """Tell what there was when the micro-batch was planned, for the query's progress."""
+        return offsets.to_json({place: bounds.next for place, bounds in self._known.items()})
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        """Share a micro-batch out."""
+        """Share a micro-batch out: in the same way whenever it is asked for, so that one that runs again is the same.
+
+        A partition that is new has no start. It is read from offset 0, and begins where its first record is.
+        """
         begun = offsets.from_json(start)
         spans = [
             Span(*place, begun.get(place, 0), at, may_begin_later=place not in begun)
             for place, at in sorted(offsets.from_json(end).items())
         ]
-        options = self._options
-        shares = offsets.split(spans, options.min_partitions, options.max_records_per_partition)
-        return [Share(one) for one in shares]
+        return share(spans, self._options)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Fetch a share, in a task."""
-        assert isinstance(partition, Share)  # noqa: S101 - Spark gives what `partitions` has made
-        return read(self._options, partition.span)
+        return read(self._options, partition)
 
     def stop(self) -> None:
         """Hang up."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()

@@ -1,5 +1,7 @@
 """What Spark asks for when it hears `flotilla`."""
 
+from dataclasses import replace
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -10,6 +12,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_flotilla import columns
+from pyspark_flotilla.connecting import locate
 from pyspark_flotilla.options import OptionInvalid, read_options, write_options
 from pyspark_flotilla.reading import BatchReader, StreamReader
 from pyspark_flotilla.writing import BatchWriter, StreamWriter, check
@@ -25,16 +28,18 @@ class FlotillaSource(DataSource):
 
     def schema(self) -> str:
         """Say what rows have."""
-        include = str(self.options.get("includeHeaders", "false")).lower() == "true"
+        include = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
         return columns.schema(include_headers=include)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is ours
         """Read what is there."""
-        return BatchReader(read_options(self.options, is_stream=False))
+        options = read_options(self.options, is_stream=False)
+        return BatchReader(replace(options, where=locate(options.where)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's name
         """Read what comes."""
-        return StreamReader(read_options(self.options, is_stream=True))
+        options = read_options(self.options, is_stream=True)
+        return StreamReader(replace(options, where=locate(options.where)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Append rows."""
@@ -42,10 +47,10 @@ class FlotillaSource(DataSource):
             raise OptionInvalid("a log is never overwritten: write with mode('append'), or delete the topic before")
         options = write_options(self.options)
         check(schema, options)
-        return BatchWriter(options)
+        return BatchWriter(replace(options, where=locate(options.where)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
         """Append rows of micro-batches."""
         options = write_options(self.options)
         check(schema, options)
-        return StreamWriter(options)
+        return StreamWriter(replace(options, where=locate(options.where)))

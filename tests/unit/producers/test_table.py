@@ -102,6 +102,9 @@ def test_batches_are_known_again_when_only_some_are_committed() -> None:
     table.commit(4)
     assert [table.check(header) for header in headers[2:]] == [Retry(n, n * 100) for n in range(3, 8)]
     assert "start at 20, 30, 40, 50, 60)" in refusal(table, headers[1], SequenceOverlap)
+    with pytest.raises(SequenceOverlap) as caught:
+        table.check(headers[1])
+    assert caught.value.details == {"remembered_from": 20}
 
 
 def test_batches_of_one_entry_are_known_each_by_its_own_offset() -> None:

@@ -1,10 +1,11 @@
 """Offsets: where a query begins and ends, and who reads what."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_flotilla.offsets import Bounds, Span, from_json, limit, resolve, split, to_json
-from pyspark_flotilla.options import EARLIEST, LATEST, Edges, Moment
+from pyspark_flotilla.options import EARLIEST, LATEST, Edges, Moment, OptionInvalid
 
 places = st.tuples(st.sampled_from("ab"), st.integers(0, 3))
 amounts = st.dictionaries(places, st.integers(0, 1000), min_size=1)
@@ -31,16 +32,21 @@ def test_edges_become_offsets_and_a_time_is_asked_for_once() -> None:
     assert asked == [("a", 5)]
 
 
+def test_offsets_for_what_is_not_read_are_refused() -> None:
+    with pytest.raises(OptionInvalid, match="partition 1 of 'a', which is not read"):
+        resolve(Edges(LATEST, {("a", 0): 3, ("a", 1): 3}), {("a", 0): Bounds(0, 9)}, lambda _, __: {})
+
+
 @given(amounts, st.integers(1, 500))
-def test_a_limit_takes_no_more_than_there_is_and_something_of_each(
-    waiting: dict[tuple[str, int], int], most: int
-) -> None:
+def test_a_limit_holds_and_takes_something_of_each(waiting: dict[tuple[str, int], int], most: int) -> None:
     start = dict.fromkeys(waiting, 100)
     latest = {place: 100 + count for place, count in waiting.items()}
     end = limit(start, latest, most)
     taken = {place: end[place] - 100 for place in waiting}
+    full = sum(count > 0 for count in waiting.values())
     assert all(min(1, waiting[place]) <= taken[place] <= waiting[place] for place in waiting)
-    assert sum(taken.values()) <= max(most, sum(count > 0 for count in waiting.values())) + len(waiting)
+    assert sum(taken.values()) <= max(most, full)
+    assert sum(taken.values()) > min(most, sum(waiting.values())) - len(waiting)
     assert limit(start, latest, None) == latest
 
 

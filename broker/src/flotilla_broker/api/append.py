@@ -151,5 +151,5 @@ class AppendEndpoint:
         if isinstance(outcome, Failed):
             if outcome.code == "not_leader":
                 raise self._lookup.not_leader(self._lookup.replica(topic, index))
-            raise Refusal(outcome.code, outcome.message)
+            raise Refusal(outcome.code, outcome.message, **outcome.details)
         raise Refusal("unknown_outcome", outcome.message)

@@ -1,8 +1,8 @@
 """How an append ends: ok, failed or unknown. There is nothing else."""
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +22,7 @@ class Failed:
 
     code: str
     message: str
+    details: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

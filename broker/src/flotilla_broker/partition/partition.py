@@ -174,7 +174,7 @@ class Partition:
             try:
                 retry = self.producers.check(header)
             except ProducerRefused as error:
-                tell(done, Failed(error.code, str(error)))
+                tell(done, Failed(error.code, str(error), error.details))
                 continue
             if retry is not None:
                 self._await(retry, done, draft)

@@ -1,22 +1,36 @@
 """Batches whose identity the caller gives: whoever does the same work again does not store it twice.
 
 For programs that begin again where a checkpoint says, such as the tasks of a Spark query. They give what they do a
-producer id and an epoch of its own, cut the same records into the same batches, and send these in the same order. Then
-a batch that was stored before is recognised by its sequence, and by its checksum as long as partitions remember it. One
+producer id and an epoch of its own, and send the same records in the same order. Then a batch that was stored before is
+recognised by its sequence, and by its checksum as long as partitions remember it, which they do of the last five. One
 that has the sequence of another, and other records, is refused: the work was not the same.
+
+Work may have been broken off before, in the middle of what is a batch now. Then its first records are stored, as a
+batch that is shorter: they are sent as such, so that they are recognised, and the rest behind them.
 
 A producer makes batches as records come, and so never the same ones twice; that is why this is not a producer.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from flotilla.client.cluster import TopicInfo
 from flotilla.client.engine import Engine
-from flotilla.client.errors import ConfigInvalid, DeliveryFailed, Refused
+from flotilla.client.errors import ConfigInvalid, DeliveryFailed, RecordInvalid, Refused, TopicMissing
 from flotilla.client.runner import Runner
-from flotilla.records import PRODUCER_ID_BYTES, Compression, Headers, encode
+from flotilla.records import (
+    PRODUCER_ID_BYTES,
+    BatchTooLarge,
+    Column,
+    Compression,
+    Headers,
+    decode_headers,
+    encode,
+    encode_columns,
+)
+from flotilla.records import RecordInvalid as RecordRefused
 
-_PASSED = "sequence_overlap"
 _COMPRESSIONS = {"none": Compression.NONE, "zstd": Compression.ZSTD}
 
 
@@ -28,14 +42,13 @@ class AsyncAppender:
     ) -> None:
         if len(producer_id) != PRODUCER_ID_BYTES or not any(producer_id):
             raise ConfigInvalid(f"producer_id must be {PRODUCER_ID_BYTES} bytes, and not all zero")
-        if compression not in _COMPRESSIONS:
-            raise ConfigInvalid("compression must be none or zstd")
         self._engine = engine
         self._producer_id = producer_id
         self._epoch = epoch
         self._delivery_s = delivery_s
-        self._compression = _COMPRESSIONS[compression]
+        self._compression = _to_compression(compression)
         self._sequences: dict[tuple[str, int], int] = {}
+        self._turns: dict[tuple[str, int], asyncio.Lock] = {}
 
     async def append(
         self,
@@ -50,34 +63,111 @@ class AsyncAppender:
         """Append one batch behind those before it; return the offset of its first record.
 
         None is for a batch that was stored so long ago that its partition does not remember where. Batches for one
-        partition are sent one after the other. Raises DeliveryFailed, DeliveryUnknown, RecordInvalid, BatchTooLarge,
-        TopicMissing, NotAllowed, ServerUnreachable.
+        partition are sent one after the other. Raises DeliveryFailed, DeliveryUnknown, RecordInvalid, TopicMissing,
+        NotAllowed, ServerUnreachable.
         """
+
+        def pack(start: int, stop: int, **identity: Any) -> bytearray:  # noqa: ANN401 - as `encode` has it
+            some = slice(start, stop)
+            return encode(
+                values[some],
+                keys=None if keys is None else keys[some],
+                headers=None if headers is None else headers[some],
+                timestamps_ms=None if timestamps_ms is None else timestamps_ms[some],
+                compression=self._compression,
+                **identity,
+            )
+
+        return await self._append(topic, partition, len(values), pack)
+
+    async def append_columns(
+        self,
+        topic: str,
+        partition: int,
+        values: Column,
+        *,
+        keys: Column | None = None,
+        headers: Column | None = None,
+        compression: str | None = None,
+    ) -> int | None:
+        """Append one batch whose records lie in columns: see `flotilla.records.encode_columns`; else as `append`."""
+        kind = self._compression if compression is None else _to_compression(compression)
+        count = len(values.offsets) - 1
+
+        def pack(start: int, stop: int, **identity: Any) -> bytearray:  # noqa: ANN401 - as `encode_columns` has it
+            if (start, stop) == (0, count):
+                return encode_columns(values, keys=keys, headers=headers, compression=kind, **identity)
+            # This is rare, and lists are easier to cut. What none of these records has, their batch has not either.
+            own_keys = None if keys is None else keys.to_nullable_list()[start:stop]
+            own_headers = None if headers is None else list(map(decode_headers, headers.to_list()[start:stop]))
+            return encode(
+                values.to_list()[start:stop],
+                keys=own_keys if own_keys and any(key is not None for key in own_keys) else None,
+                headers=own_headers if own_headers and any(own_headers) else None,
+                compression=kind,
+                **identity,
+            )
+
+        return await self._append(topic, partition, count, pack)
+
+    async def _append(self, topic: str, partition: int, count: int, pack: Callable[..., bytearray]) -> int | None:
         place = (topic, partition)
-        sequence = self._sequences.get(place, 0)
-        batch = await asyncio.to_thread(
-            encode,
-            values,
-            keys=keys,
-            headers=headers,
-            timestamps_ms=timestamps_ms,
-            producer_id=self._producer_id,
-            producer_epoch=self._epoch,
-            base_sequence=sequence,
-            compression=self._compression,
-        )
+        async with self._turns.setdefault(place, asyncio.Lock()):
+            info = await self._find(topic, partition)
+            sequence = self._sequences.get(place, 0)
+            found: list[int | None] = []
+            at, stop = 0, count
+            while at < count or not found:
+                identity = {"producer_epoch": self._epoch, "base_sequence": sequence + at}
+                try:
+                    batch = await asyncio.to_thread(pack, at, stop, producer_id=self._producer_id, **identity)
+                except (RecordRefused, BatchTooLarge) as error:
+                    raise RecordInvalid(str(error)) from error
+                deadline = self._engine.clock() + self._delivery_s
+                try:
+                    appended = await self._engine.router.append(info, partition, batch, deadline=deadline)
+                except DeliveryFailed as error:
+                    passed, stored = _read_refusal(error, sequence + at)
+                    if passed:
+                        found.append(None)
+                        at, stop = min(count, at + passed), count
+                    elif 0 < stored < stop - at:
+                        stop = at + stored
+                    else:
+                        raise
+                else:
+                    found.append(appended.base_offset)
+                    at, stop = stop, count
+            self._sequences[place] = sequence + count
+            return found[0]
+
+    async def _find(self, topic: str, partition: int) -> TopicInfo:
+        """Find a topic, and see that it has the partition. Raises TopicMissing, Refused, ServerUnreachable."""
         info = await self._engine.cluster.find(topic)
-        deadline = self._engine.clock() + self._delivery_s
-        try:
-            found = await self._engine.router.append(info, partition, batch, deadline=deadline)
-        except DeliveryFailed as error:
-            if not (isinstance(error.__cause__, Refused) and error.__cause__.code == _PASSED):
-                raise
-            offset = None
-        else:
-            offset = found.base_offset
-        self._sequences[place] = sequence + len(values)
-        return offset
+        if partition >= len(info.partitions):
+            info = await self._engine.cluster.refresh(topic)
+        if not 0 <= partition < len(info.partitions):
+            text = f"there is no partition {partition} of '{topic}': it has {len(info.partitions)}"
+            raise TopicMissing(text, "unknown_partition", {})
+        return info
+
+
+def _to_compression(name: str) -> Compression:
+    if name not in _COMPRESSIONS:
+        raise ConfigInvalid("compression must be none or zstd")
+    return _COMPRESSIONS[name]
+
+
+def _read_refusal(error: DeliveryFailed, sequence: int) -> tuple[int, int]:
+    """Tell how many records from a sequence on were passed, and how many the batch has that is stored there."""
+    cause = error.__cause__
+    if not isinstance(cause, Refused):
+        return 0, 0
+    known = {"sequence_overlap": "remembered_from", "sequence_reused": "count"}.get(cause.code)
+    number = cause.details.get(known) if known is not None else None
+    if not isinstance(number, int):
+        return 0, 0
+    return (max(0, number - sequence), 0) if known == "remembered_from" else (0, number)
 
 
 class Appender:
@@ -100,4 +190,19 @@ class Appender:
         """Append one batch; see `AsyncAppender.append`."""
         return self._runner.run(
             self._appender.append(topic, partition, values, keys=keys, headers=headers, timestamps_ms=timestamps_ms)
+        )
+
+    def append_columns(
+        self,
+        topic: str,
+        partition: int,
+        values: Column,
+        *,
+        keys: Column | None = None,
+        headers: Column | None = None,
+        compression: str | None = None,
+    ) -> int | None:
+        """Append one batch; see `AsyncAppender.append_columns`."""
+        return self._runner.run(
+            self._appender.append_columns(topic, partition, values, keys=keys, headers=headers, compression=compression)
         )

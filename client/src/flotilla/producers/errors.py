@@ -28,13 +28,18 @@ class ProducerRefused(ProducerError):
 
     Attributes:
         code: names the reason for programs; it never changes.
+        details: what programs need to know besides.
     """
 
     code: ClassVar[str]
 
+    def __init__(self, message: str, **details: int) -> None:
+        super().__init__(message)
+        self.details = details
+
 
 class SequenceReused(ProducerRefused):
-    """A remembered batch starts at this sequence, and it is another one."""
+    """A remembered batch starts at this sequence, and it is another one; the detail `count` is how long that is."""
 
     code = "sequence_reused"
 
@@ -46,7 +51,10 @@ class SequenceGap(ProducerRefused):
 
 
 class SequenceOverlap(ProducerRefused):
-    """The batch starts below the sequence that is next, and not where a remembered batch does."""
+    """The batch starts below the sequence that is next, and not where a remembered batch does.
+
+    Its detail `remembered_from` is where the oldest that is remembered starts: what lies before was passed.
+    """
 
     code = "sequence_overlap"
 

@@ -168,7 +168,8 @@ class ProducerTable:
         raise SequenceOverlap(
             f"{_name(header)}: expected sequence {expected}, got {header.base_sequence}, where none of the last "
             f"batches starts (they start at {', '.join(map(str, reversed(starts)))}); whether these records were "
-            f"written before cannot be told: to send them anyway, raise the epoch and start at 0"
+            f"written before cannot be told: to send them anyway, raise the epoch and start at 0",
+            remembered_from=starts[-1],
         )
 
     def _remembered(self, producer_id: bytes, epoch: int, next_sequence: int) -> Iterator[_Batch]:
@@ -328,7 +329,8 @@ def _check_same(header: BatchHeader, batch: _Batch, expected: int) -> Retry:
         raise SequenceReused(
             f"{_name(header)}: sequence {batch.base_sequence} is taken; expected the same {batch.count} records "
             f"with CRC {batch.crc:#010x}, got {header.count} with {header.crc:#010x}; repeat a batch byte for byte, "
-            f"and send other records as sequence {expected}"
+            f"and send other records as sequence {expected}",
+            count=batch.count,
         )
     return Retry(batch.index, batch.base_offset)
 

@@ -15,7 +15,7 @@ The format, byte for byte, is told in `docs/record-batch.md`. What this module e
 
 from flotilla.records.compression import LEVEL_DEFAULT, LEVEL_MAX, LEVEL_MIN
 from flotilla.records.decoding import Batch, Column, Record, Scan, decode
-from flotilla.records.encoding import encode
+from flotilla.records.encoding import encode, encode_columns
 from flotilla.records.envelope import assign, check, split
 from flotilla.records.errors import (
     AssignmentInvalid,
@@ -34,7 +34,13 @@ from flotilla.records.errors import (
     TrailingBytes,
     UnsupportedVersion,
 )
-from flotilla.records.headers import HEADER_NAME_BYTES_MAX, HEADERS_PER_RECORD_MAX, Headers, decode_headers
+from flotilla.records.headers import (
+    HEADER_NAME_BYTES_MAX,
+    HEADERS_PER_RECORD_MAX,
+    Headers,
+    decode_headers,
+    encode_headers,
+)
 from flotilla.records.layout import (
     BASE_OFFSET_MAX,
     BASE_SEQUENCE_MAX,
@@ -93,5 +99,7 @@ __all__ = [
     "decode",
     "decode_headers",
     "encode",
+    "encode_columns",
+    "encode_headers",
     "split",
 ]

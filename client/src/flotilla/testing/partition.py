@@ -50,7 +50,7 @@ class Partition:
         try:
             retry = self._producers.check(header)
         except ProducerRefused as error:
-            raise Refusal(error.code, str(error)) from error
+            raise Refusal(error.code, str(error), **error.details) from error
         if retry is not None:
             return retry.base_offset, None
         self._time_ms = max(now_ms, self._time_ms)

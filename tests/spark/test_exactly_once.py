@@ -1,0 +1,95 @@
+"""Exactly once: a job that is killed in the middle of micro-batches, and begins again from its checkpoints."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from flotilla import Client
+from support.cluster import wait_until
+from support.fleet import Fleet
+from support.sparkjob import TOKEN
+
+PARTITIONS = 2
+ROWS = 80_000  # of each partition
+ROWS_PER_BATCH = 60_000
+KILLS = 2
+
+
+def start(folder: Path, fleet: Fleet, source: str, target: str) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "support.sparkjob", str(folder), fleet.url, source, target, str(ROWS_PER_BATCH)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with (folder / "log.txt").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+
+
+def kill(job: "subprocess.Popen[bytes]") -> None:
+    """End a job without a warning: Python and the JVM. Its workers live on for a moment, and take it for the end."""
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+
+
+def last(folder: Path) -> int:
+    """The last micro-batch in one of a checkpoint's logs."""
+    return max((int(file.name) for file in folder.glob("*") if file.name.isdecimal()), default=-1)
+
+
+def is_midway(checkpoint: Path, client: Client, target: str) -> bool:
+    """Tell whether a micro-batch has begun, was stored in part, and has not ended."""
+    begun, done = last(checkpoint / "offsets"), last(checkpoint / "commits")
+    stored = sum(one.next_offset for one in client.topics.offsets(target))
+    most = min((begun + 1) * ROWS_PER_BATCH, PARTITIONS * ROWS)
+    return begun > done and begun * ROWS_PER_BATCH < stored < most
+
+
+def kill_midway(job: "subprocess.Popen[bytes]", folder: Path, client: Client, target: str) -> None:
+    """Kill a job in the middle of a micro-batch."""
+    try:
+        wait_until(
+            "the middle of a micro-batch",
+            lambda: is_midway(folder / "to-topic", client, target) or job.poll() is not None,
+            120,
+        )
+        assert job.poll() is None, (folder / "log.txt").read_text()[-3000:]
+    finally:
+        if job.poll() is None:
+            kill(job)
+
+
+def test_a_job_that_is_killed_again_and_again_stores_each_record_once(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
+) -> None:
+    """Into a topic and into Parquet: every record, none twice, those of a partition in order.
+
+    What it logs has a warning about the options of Kafka's clients. No token is in it, and none in a checkpoint.
+    """
+    target = f"{name}-out"
+    for topic in (name, target):
+        client.topics.create(topic, partitions=PARTITIONS)
+    values = [b"%08d" % at for at in range(ROWS)]
+    with client.producer() as producer:
+        for partition in range(PARTITIONS):
+            producer.send_many(name, values, partition=partition)
+    for _ in range(KILLS):
+        kill_midway(start(tmp_path, fleet, name, target), tmp_path, client, target)
+    job = start(tmp_path, fleet, name, target)
+    try:
+        assert job.wait(180) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    finally:
+        if job.poll() is None:
+            kill(job)
+
+    for partition in range(PARTITIONS):
+        found = client.read_arrow(target, partitions=[partition], columns=["value"])["value"].to_pylist()
+        assert found == values
+    rows = spark.read.parquet(str(tmp_path / "rows"))
+    assert (rows.count(), rows.distinct().count()) == (PARTITIONS * ROWS, PARTITIONS * ROWS)
+
+    log = (tmp_path / "log.txt").read_text(errors="replace")
+    assert "kafka.group.id is of Kafka's clients, and means nothing here" in log
+    files = [file for part in ("to-topic", "to-files") for file in (tmp_path / part).rglob("*") if file.is_file()]
+    assert files
+    assert [file for file in (tmp_path / "log.txt", *files) if TOKEN.encode() in file.read_bytes()] == []
