@@ -51,7 +51,7 @@ def kill_midway(job: "subprocess.Popen[bytes]", folder: Path, client: Client, ta
         wait_until(
             "the middle of a micro-batch",
             lambda: is_midway(folder / "to-topic", client, target) or job.poll() is not None,
-            120,
+            180,
         )
         assert job.poll() is None, (folder / "log.txt").read_text()[-3000:]
     finally:
@@ -77,7 +77,7 @@ def test_a_job_that_is_killed_again_and_again_stores_each_record_once(
         kill_midway(start(tmp_path, fleet, name, target), tmp_path, client, target)
     job = start(tmp_path, fleet, name, target)
     try:
-        assert job.wait(180) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+        assert job.wait(240) == 0, (tmp_path / "log.txt").read_text()[-3000:]
     finally:
         if job.poll() is None:
             kill(job)

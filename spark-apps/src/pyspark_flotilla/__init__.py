@@ -2,8 +2,9 @@
 
 Spark finds this package by its name, so nothing has to be registered. Options and columns are those of Kafka's source.
 
-Reading order: `options` (what users say), `offsets` (which records that means, and who reads them) and `columns` are
-pure; `reading` and `writing` are what Spark calls; `source` ties them together.
+Reading order: `options` (what users say), `offsets` (which records that means, and who reads them), `columns` (records
+become rows) and `cutting` (rows become batches) are pure; `reading` and `writing` are what Spark calls; `source` ties
+them together.
 """
 
 from pyspark_flotilla.source import FlotillaSource as DefaultSource
