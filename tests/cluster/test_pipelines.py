@@ -25,7 +25,7 @@ import os
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
-rows = spark.read.parquet("/archive/parquet")
+rows = spark.read.parquet("/checkpoint/parquet")
 found = rows.selectExpr("count(*) AS n", "count(DISTINCT topic, partition, offset) AS different")
 found.selectExpr("to_json(struct(*)) AS value").write.format("flotilla").option("topic", os.environ["TO"]).mode(
     "append"
@@ -138,16 +138,16 @@ def test_a_batch_archives_a_topic_and_an_application_of_ones_own_reads_it(
         pipeline(
             f"{name}-count",
             application={"configMap": {"name": f"{name}-job"}},
-            volumes=[{"claimName": f"{name}-checkpoint", "mountPath": "/archive"}],
+            volumes=[{"claimName": f"{name}-checkpoint", "mountPath": "/checkpoint"}],
             env=[{"name": "TO", "value": f"{name}-counts"}],
             executors={"instances": 0, "cores": 2},
             timeToLiveSeconds=0,
         ),
     )
+    wait_until("it to be gone, as its time is over", lambda: not is_there(release, "pipeline", f"{name}-count"), LONG_S)
     with client.consumer(f"{name}-counts") as consumer:
-        found = next(consumer.records())
+        (found,) = consumer.records(until="end")
     assert json.loads(found.value) == {"n": 3_000, "different": 3_000}
-    wait_until("it to be gone, as its time is over", lambda: not is_there(release, "pipeline", f"{name}-count"), 90)
 
 
 def test_a_stream_goes_on_exactly_once_while_its_pods_are_killed(release: Release, client: Client, name: str) -> None:
