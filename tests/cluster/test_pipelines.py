@@ -13,11 +13,13 @@ from cluster.harness.cache import CommandFailed
 from flotilla import Client
 from support.cluster import wait_until
 from support.release import Release
+from support.sparkapps import QUICK
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "driver": {"cpu": "100m", "memory": "1536Mi"},
     "executors": {"instances": 1, "cores": 2, "cpu": "100m", "memory": "1536Mi"},
-    "sparkConf": {"spark.sql.shuffle.partitions": "2"},
+    "sparkConf": {"spark.sql.shuffle.partitions": "2", "spark.executor.extraJavaOptions": QUICK},
+    "env": [{"name": "SPARK_SUBMIT_OPTS", "value": QUICK}],
     "token": {"secretName": "pipelines"},
 }
 COUNT = """
@@ -139,7 +141,7 @@ def test_a_batch_archives_a_topic_and_an_application_of_ones_own_reads_it(
             f"{name}-count",
             application={"configMap": {"name": f"{name}-job"}},
             volumes=[{"claimName": f"{name}-checkpoint", "mountPath": "/checkpoint"}],
-            env=[{"name": "TO", "value": f"{name}-counts"}],
+            env=[*SMALL["env"], {"name": "TO", "value": f"{name}-counts"}],
             executors={"instances": 0, "cores": 2},
             timeToLiveSeconds=0,
         ),

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from flotilla import Client
 
 LIMIT_S = 240.0  # Spark starts slowly where many things run
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for Java, which is to start soon rather than to run fast
 
 
 class Work(Protocol):
@@ -63,7 +64,7 @@ def environment(url: str) -> dict[str, str]:
     dropped = ("FLOTILLA_", "SPARK_", "PYSPARK_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**kept, "FLOTILLA_URL": url, "PATH": path}
+    return {**kept, "FLOTILLA_URL": url, "PATH": path, "SPARK_SUBMIT_OPTS": QUICK}
 
 
 def kill(process: subprocess.Popen[str]) -> None:

@@ -11,12 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flotilla import Client
+from support.sparkapps import QUICK
 
 STREAM_S_MAX = 120
 _CONFIG = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "2g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # two cores, and little to do
+    "spark.driver.extraJavaOptions": QUICK,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
 }
