@@ -73,6 +73,7 @@ async def serve(settings: Settings) -> int:
             with contextlib.suppress(asyncio.CancelledError):
                 await turning
             await _let_go(turns)
+    turns.close()
     control.close()
     await kube.close()
     return 0

@@ -146,6 +146,10 @@ class Turns:
             await self._carry_out_for_all(world)
         self._forget({_key(kind, one) for kind, one, _ in plans})
 
+    def close(self) -> None:
+        """Hang up."""
+        self._drivers.close()
+
     async def lift_finalizers(self) -> None:
         """Let all Topics go, if the namespace is being deleted: nobody will be here to do it later."""
         if not await self._kube.is_ending():

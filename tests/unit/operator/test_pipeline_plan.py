@@ -240,7 +240,14 @@ def test_a_spec_that_cannot_be_done_says_why(spec: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["spark.master", "spark.kubernetes.authenticate.driver.serviceAccountName", "spark.kubernetes.namespace"]
+    "name",
+    [
+        "spark.master",
+        "spark.executor.instances",
+        "spark.kubernetes.authenticate.driver.serviceAccountName",
+        "spark.kubernetes.executor.podTemplateFile",
+        "spark.kubernetes.namespace",
+    ],
 )
 def test_settings_that_say_where_spark_runs_and_as_whom_are_refused(name: str) -> None:
     status = kubernetes(sparkConf={name: "another"}).settle()

@@ -19,6 +19,7 @@ from flotilla_operator.pipelines.progress import Farewell, read_farewell
 from flotilla_operator.pipelines.wish import ALWAYS, CHECKPOINT, ON_FAILURE, STREAM, Pipeline, parse_time
 
 SUCCEEDED, FAILED = "Succeeded", "Failed"
+_FAILURE_MAX = 2000
 STEADY_S = 600  # who ran for so long did well: what fails then has failed for the first time
 
 Resource = Mapping[str, Any]
@@ -170,7 +171,7 @@ def end(wanted: Pipeline, before: Record, now: datetime, *, at: str, failure: st
         ended_uid=before.driver_uid,
         finished_at=at,
         failures=failures,
-        failure=failure,
+        failure=None if failure is None else failure[:_FAILURE_MAX],
         outcome=outcome,
         retry_at=_text(now + wait) if is_tried else None,
     )

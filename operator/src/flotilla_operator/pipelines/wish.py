@@ -22,14 +22,21 @@ _MEMORY_MIN = 1 << 30
 _UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
 _RETRIES = 3
 _OUTSIDE = ("suspend", "timeToLiveSeconds", "restart")  # what a batch is not run again for
-# What the operator says itself. Whoever could say it, too, could run pods with other rights.
-_RESERVED = ("spark.master", "spark.submit.", "spark.driver.host", "spark.driver.port", "spark.driver.bindAddress")
-_RESERVED_KUBERNETES = "spark.kubernetes."
-_ALLOWED_KUBERNETES = (
-    "spark.kubernetes.local.dirs.",
-    "spark.kubernetes.allocation.",
-    "spark.kubernetes.executor.request.",
+# What the operator says itself: the spec has a field for it, or it would give pods rights that they must not have.
+_RESERVED = (
+    "spark.driver.bindAddress",
+    "spark.driver.blockManager.port",
+    "spark.driver.host",
+    "spark.driver.memory",
+    "spark.driver.port",
+    "spark.executor.cores",
+    "spark.executor.instances",
+    "spark.executor.memory",
+    "spark.kubernetes.",
+    "spark.master",
+    "spark.submit.",
 )
+_NOT_RESERVED = ("spark.kubernetes.allocation.", "spark.kubernetes.local.dirs.")
 
 Resource = Mapping[str, Any]
 
@@ -213,6 +220,4 @@ def parse_time(text: str) -> datetime:
 
 
 def _is_reserved(name: str) -> bool:
-    if name.startswith(_RESERVED_KUBERNETES):
-        return not name.startswith(_ALLOWED_KUBERNETES)
-    return name.startswith(_RESERVED)
+    return name.startswith(_RESERVED) and not name.startswith(_NOT_RESERVED)
