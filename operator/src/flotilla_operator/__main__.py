@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import kopf
@@ -21,7 +21,7 @@ from flotilla_operator.cache import Cache
 from flotilla_operator.control import Control
 from flotilla_operator.errors import OperatorError
 from flotilla_operator.handlers import make_kopf_settings, make_registry
-from flotilla_operator.kube import BROKER, PIPELINE, TOPIC, Kube, NotFound
+from flotilla_operator.kube import BROKER, TOPIC, Kube, NotFound
 from flotilla_operator.metrics import Metrics
 from flotilla_operator.settings import Settings, load_settings
 from flotilla_operator.turns import Turns
@@ -52,18 +52,16 @@ async def serve(settings: Settings) -> int:
     trust = None if settings.tls_ca is None else make_client_context(settings.tls_ca)
     cache, metrics, kube = Cache(), Metrics(), Kube(settings.namespace)
     control = Control(settings.writer, settings.secret, trust)
-    turns = Turns(
-        settings.brokers, kube, control, cache, metrics, clock=time.monotonic, now=_now, pipelines=settings.pipelines
-    )
+    turns = Turns(settings.brokers, kube, control, cache, metrics, clock=time.monotonic, now=_now)
     began = time.monotonic()
-    if not await _are_defined(kube, (TOPIC, BROKER) if settings.pipelines is None else (TOPIC, BROKER, PIPELINE)):
+    if not await _are_defined(kube):
         return EXIT_UNDEFINED
     async with _health(settings, turns, metrics, began):
         turning = asyncio.create_task(turns.run())
         logger.info("looks after cluster %s in namespace %s", settings.cluster, settings.namespace)
         try:
             await kopf.operator(
-                registry=make_registry(settings.brokers, settings.pipelines, cache, turns),
+                registry=make_registry(settings.brokers, cache, turns),
                 settings=make_kopf_settings(),
                 namespaces=[settings.namespace],
                 standalone=True,
@@ -73,7 +71,6 @@ async def serve(settings: Settings) -> int:
             with contextlib.suppress(asyncio.CancelledError):
                 await turning
             await _let_go(turns)
-    turns.close()
     control.close()
     await kube.close()
     return 0
@@ -86,12 +83,12 @@ async def _let_go(turns: Turns) -> None:
         logger.warning("finalizers of Topics could not be looked at: %s", error)
 
 
-async def _are_defined(kube: Kube, kinds: Sequence[str]) -> bool:
+async def _are_defined(kube: Kube) -> bool:
     """Whether Kubernetes knows our kinds of resources, or will in a moment: what is not known cannot be watched."""
     trouble = ""
     for _ in range(_TRIES):
         try:
-            for kind in kinds:
+            for kind in (TOPIC, BROKER):
                 await kube.list(kind)
         except NotFound:
             trouble = "Kubernetes does not know our resources: apply the files in crds/, as Helm does"

@@ -11,10 +11,9 @@ import kopf
 from flotilla_operator.acting import Actor
 from flotilla_operator.brokers.spec import Cluster
 from flotilla_operator.cache import Cache
-from flotilla_operator.kube import BROKER, PIPELINE, POD, STATEFULSET, TOPIC
+from flotilla_operator.kube import BROKER, POD, STATEFULSET, TOPIC
 from flotilla_operator.names import GROUP, VERSION
-from flotilla_operator.pipelines.wish import Installation
-from flotilla_operator.turns import DRIVER, Turns
+from flotilla_operator.turns import Turns
 
 _CHILDREN = {
     "apps/v1/statefulsets": STATEFULSET,
@@ -24,13 +23,11 @@ _CHILDREN = {
     "v1/serviceaccounts": "ServiceAccount",
     "policy/v1/poddisruptionbudgets": "PodDisruptionBudget",
 }
-_KEPT = {TOPIC, BROKER, PIPELINE, POD, STATEFULSET, DRIVER}
+_KEPT = {TOPIC, BROKER, POD, STATEFULSET}
 _RECONNECT_S = 1.0
 
 
-def make_registry(
-    cluster: Cluster, pipelines: Installation | None, cache: Cache, turns: Turns
-) -> kopf.OperatorRegistry:
+def make_registry(cluster: Cluster, cache: Cache, turns: Turns) -> kopf.OperatorRegistry:
     """Say what is watched, and what happens then."""
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry, id="login")(_log_in)
@@ -48,10 +45,6 @@ def make_registry(
         *group, version, plural = path.split("/")
         labels = dict(cluster.labels)
         kopf.on.event("/".join(group), version, plural, registry=registry, id=plural, labels=labels)(listen(kind))
-    if pipelines is not None:
-        kopf.on.event(GROUP, VERSION, "pipelines", registry=registry, id="pipelines")(listen(PIPELINE))
-        drivers = pipelines.driver_labels
-        kopf.on.event("", "v1", "pods", registry=registry, id="drivers", labels=drivers)(listen(DRIVER))
     return registry
 
 

@@ -19,16 +19,13 @@ Data = dict[str, Any]
 
 TOPIC, BROKER, POD, STATEFULSET, NODE = "Topic", "Broker", "Pod", "StatefulSet", "Node"
 DEFINITION = "CustomResourceDefinition"
-PIPELINE = "Pipeline"
 _NAMESPACED = {
     TOPIC: (GROUP, VERSION, "topics"),
     BROKER: (GROUP, VERSION, "brokers"),
-    PIPELINE: (GROUP, VERSION, "pipelines"),
     STATEFULSET: ("apps", "v1", "statefulsets"),
     "Deployment": ("apps", "v1", "deployments"),
     POD: ("", "v1", "pods"),
     "ConfigMap": ("", "v1", "configmaps"),
-    "PersistentVolumeClaim": ("", "v1", "persistentvolumeclaims"),
     "Event": ("", "v1", "events"),
     "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
     "Service": ("", "v1", "services"),

@@ -17,7 +17,6 @@ from flotilla.serving.settings import (
     setting,
 )
 from flotilla_operator.brokers.spec import Cluster
-from flotilla_operator.pipelines.wish import Installation
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -50,10 +49,6 @@ class Settings:
     tls_ca: Path | None = setting(
         None, "who signs certificates of managers; by default, whom this machine trusts", Path
     )
-    public: str = setting("", "the base URL of the API for clients, which applications of Pipelines are told")
-    spark_image: str | None = setting(None, "the image of Pipelines; without it, there are none", _name)
-    spark_account: str = setting("flotilla-spark", "the account of drivers, which may make executors")
-    executor_account: str = setting("default", "the account of executors, which need no rights")
     host: str = setting("127.0.0.1", "where health and metrics are served")
     port: int = setting(8080, "where health and metrics are served", int)
     log_level: str = setting("info", "debug, info, warning or error")
@@ -63,7 +58,6 @@ class Settings:
         for name in ("namespace", "cluster", "writer", "image"):
             require(bool(getattr(self, name)), name, "given")
         require(bool(self.managers), "managers", "given")
-        require(self.spark_image is None or bool(self.public), "public", "given, where there are Pipelines")
         require(self.auth in {"on", "off"}, "auth", "on or off")
         require_port(self.port, "port")
         require(self.log_level in LEVELS, "log_level", "debug, info, warning or error")
@@ -87,24 +81,6 @@ class Settings:
             secret_key=self.broker_secret_key,
             tls_secret=self.broker_tls_secret,
             tls_peers=self.broker_tls_peers,
-        )
-
-    @property
-    def pipelines(self) -> Installation | None:
-        """What all pipelines have in common; None where there are none."""
-        if self.spark_image is None:
-            return None
-        return Installation(
-            namespace=self.namespace,
-            instance=self.instance,
-            app=self.app,
-            url=self.public,
-            image=self.spark_image,
-            image_pull_policy=self.image_pull_policy,
-            image_pull_secrets=self.image_pull_secrets,
-            driver_account=self.spark_account,
-            executor_account=self.executor_account,
-            tls_secret=self.broker_tls_secret,
         )
 
 

@@ -19,16 +19,11 @@ from flotilla_operator.brokers.scaling import plan_lost_sets
 from flotilla_operator.brokers.spec import Cluster, read_set
 from flotilla_operator.cache import Cache
 from flotilla_operator.control import Control
-from flotilla_operator.drivers import Drivers
 from flotilla_operator.errors import Away, OperatorError, Refused
-from flotilla_operator.kube import BROKER, NODE, PIPELINE, POD, STATEFULSET, TOPIC, Conflict, Kube, NotFound
+from flotilla_operator.kube import BROKER, NODE, POD, STATEFULSET, TOPIC, Conflict, Kube, NotFound
 from flotilla_operator.letting_go import let_go
 from flotilla_operator.metrics import Metrics
 from flotilla_operator.patience import Patience
-from flotilla_operator.pipelines.plan import Observed as PipelineObserved
-from flotilla_operator.pipelines.plan import plan_pipeline
-from flotilla_operator.pipelines.states import read_pod
-from flotilla_operator.pipelines.wish import Installation, checkpoint_of
 from flotilla_operator.showing import news, should_show
 from flotilla_operator.steps import Plan, PutBroker, Step
 from flotilla_operator.topics.mirrors import plan_mirrors
@@ -47,7 +42,6 @@ REFUSED_S = 60.0  # after which what was refused is asked for again, if nothing 
 TOGETHER_MAX = 16
 TURN_S = 45.0  # after which a turn begins nothing new: what is left is for the next one, which sees what has changed
 _ALL = "all topics"
-DRIVER = "driver"  # pods of drivers, apart from those of brokers
 
 Resource = dict[str, Any]
 
@@ -72,12 +66,8 @@ class Turns:
         *,
         clock: Callable[[], float],
         now: Callable[[], str],
-        pipelines: Installation | None = None,
     ) -> None:
-        """Look after a cluster; and after pipelines, if it is said what these have in common."""
         self._cluster = cluster
-        self._pipelines = pipelines
-        self._drivers = Drivers()
         self._kube = kube
         self._control = control
         self._cache = cache
@@ -138,17 +128,12 @@ class Turns:
             isinstance(step, PutBroker) and "rack" in step.body for *_, plan in plans for step in plan.steps
         )
         plans += await self._plan_topics(world, away, has_racks=has_racks)
-        plans += await self._plan_pipelines(world)
         gate = asyncio.Semaphore(TOGETHER_MAX)
         self._deadline = self._clock() + TURN_S
         await asyncio.gather(*(self._carry_out(kind, one, plan, world, gate) for kind, one, plan in plans))
         if world is not None:
             await self._carry_out_for_all(world)
         self._forget({_key(kind, one) for kind, one, _ in plans})
-
-    def close(self) -> None:
-        """Hang up."""
-        self._drivers.close()
 
     async def lift_finalizers(self) -> None:
         """Let all Topics go, if the namespace is being deleted: nobody will be here to do it later."""
@@ -161,9 +146,6 @@ class Turns:
     async def _list(self) -> None:
         for kind, labels in ((TOPIC, None), (BROKER, None), (STATEFULSET, None), (POD, self._cluster.labels)):
             self._cache.replace(kind, await self._kube.list(kind, labels))
-        if self._pipelines is not None:
-            self._cache.replace(PIPELINE, await self._kube.list(PIPELINE))
-            self._cache.replace(DRIVER, await self._kube.list(POD, self._pipelines.driver_labels))
         self._sought = frozenset()
         self.actor.forget()
         self._listed_at = self._clock()
@@ -256,28 +238,6 @@ class Turns:
             plans.append((TOPIC, one, plan_topic(one, observed, self._now())))
         return plans
 
-    async def _plan_pipelines(self, world: World | None) -> list[tuple[str, Resource, Plan]]:
-        if self._pipelines is None:
-            return []
-        drivers = {one["metadata"]["name"]: read_pod(one) for one in self._cache.all(DRIVER)}
-        told = await self._drivers.ask(drivers)
-        mine = sorted(self._mine(PIPELINE), key=_age)
-        first: dict[str, str] = {}  # of pipelines with one checkpoint, the eldest has the right to it
-        plans = []
-        for one in mine:
-            key, name, checkpoint = _key(PIPELINE, one), one["metadata"]["name"], checkpoint_of(one)
-            eldest = first.setdefault(checkpoint, name) if checkpoint is not None else name
-            observed = PipelineObserved(
-                installation=self._pipelines,
-                drivers=drivers,
-                rival=None if eldest == name else eldest,
-                progress=told.get(f"{name}-driver"),
-                world=world,
-                refusal=self._refusals[key].text if key in self._refusals else None,
-            )
-            plans.append((PIPELINE, one, plan_pipeline(one, observed, self._now())))
-        return plans
-
     async def _is_gone(self, mine: list[Resource], world: World | None) -> bool:
         """Whether managers are gone for good; asked only while somebody waits for that."""
         waiting = any("deletionTimestamp" in one["metadata"] for one in mine)
@@ -297,7 +257,7 @@ class Turns:
     ) -> None:
         async with gate:
             key = _key(kind, resource)
-            if plan.status is not None and (self._is_settled or kind == PIPELINE):
+            if plan.status is not None and self._is_settled:
                 resource = await self._show(kind, resource, plan.status)
             if plan.steps and self._clock() < self._deadline and self._patience.may_try(key, self._clock()):
                 await self._do(key, kind, resource, plan.steps, world)
@@ -364,8 +324,6 @@ class Turns:
             found = await self._kube.set_status(kind, resource["metadata"]["name"], status)
             self._shown_at[key] = self._clock()
             self._cache.hear(kind, None, found)
-            if kind == PIPELINE:  # what follows from what was written down is done in the next turn
-                self.wake()
             told = news(before, status)
             if told is not None:
                 await self.actor.do(kind, resource, told)

@@ -61,12 +61,11 @@ def _read(resource: Resource, set_name: str) -> Pod | None:
         is_leaving="deletionTimestamp" in metadata,
         never_ran=status.get("phase") == "Pending",
         waits_for=scheduled.get("message") if scheduled.get("status") == "False" else None,
-        failure=failure_of(status),
+        failure=_failure(status),
     )
 
 
-def failure_of(status: Mapping[str, Any]) -> str | None:
-    """Tell why a pod's container does not start."""
+def _failure(status: Mapping[str, Any]) -> str | None:
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in _FAILURES:
