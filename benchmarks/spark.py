@@ -63,7 +63,8 @@ def fill_kafka(rows: DataFrame, servers: str, topic: str, partitions: int) -> No
     """Put the same records into Kafka."""
     from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415 - only where there is one
 
-    for made in AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(topic, partitions, 3)]).values():
+    admin = AdminClient({"bootstrap.servers": servers})
+    for made in admin.create_topics([NewTopic(topic, partitions, 3)]).values():
         made.result(60)
     rows.write.format("kafka").option("topic", topic).option("kafka.bootstrap.servers", servers).save()
 
