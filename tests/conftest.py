@@ -3,10 +3,14 @@
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from support import forks
+from support.process import ServerProcess
 
 # A fixed seed in CI keeps it green or red for one reason only; `HYPOTHESIS_PROFILE=long` searches further.
 settings.register_profile("default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -16,6 +20,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # A shell has what it starts in the background ignore Ctrl-C, and so would everything that tests start in turn.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+ServerProcess.forked = sys.platform == "linux"
+
+
+def pytest_unconfigure() -> None:
+    forks.close_all()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

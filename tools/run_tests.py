@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 JAVA = 17
+WORKERS_MAX = 4
 
 
 @dataclass(frozen=True)
@@ -34,21 +36,29 @@ class Result:
 
 
 def lint() -> Result:
-    """Run each linter, also after one failed, so that one run shows everything."""
+    """Run all linters at once, and show what each says, one after the other: one run shows everything."""
     commands = (["ruff", "format", "--check", "--diff"], ["ruff", "check"], ["mypy"], ["lint-imports"])
     started = time.monotonic()
-    failed = sum(_call([str(BIN / name), *arguments]) != 0 for name, *arguments in commands)
+    with ThreadPoolExecutor(len(commands)) as pool:
+        done = pool.map(_capture, ([str(BIN / name), *arguments] for name, *arguments in commands))
+        failed = sum(_show(each) != 0 for each in done)
     return Result("lint", len(commands) - failed, failed, (), time.monotonic() - started)
 
 
-def pytest_stage(folder: str) -> Callable[[], Result]:
+def side_by_side(dist: str) -> tuple[str, ...]:
+    """Say how tests run at the same time: one process for each core, to which files go whole or test by test."""
+    workers = min(WORKERS_MAX, os.cpu_count() or 1)
+    return (f"--numprocesses={workers}", f"--dist={dist}") if workers > 1 else ()
+
+
+def pytest_stage(folder: str, *options: str) -> Callable[[], Result]:
     """Make a stage of the tests in tests/`folder`."""
 
     def run() -> Result:
         started = time.monotonic()
         with tempfile.TemporaryDirectory() as scratch:
             report = Path(scratch) / "report.json"
-            code = _call([str(BIN / "pytest"), f"tests/{folder}", f"--report-file={report}"])
+            code = _call([str(BIN / "pytest"), f"tests/{folder}", f"--report-file={report}", *options])
             found: dict[str, Any] = {"passed": 0, "failed": 0, "skipped": []}
             if report.exists():
                 found = json.loads(report.read_text())
@@ -56,6 +66,14 @@ def pytest_stage(folder: str) -> Callable[[], Result]:
         return Result(folder, found["passed"], failed, tuple(found["skipped"]), time.monotonic() - started)
 
     return run
+
+
+def system() -> Result:
+    """Run tests on real processes side by side, and then, one by one, those that have to be alone."""
+    first = pytest_stage("system", *side_by_side("loadfile"), "-m", "not alone")()
+    then = pytest_stage("system", "-m", "alone")()
+    passed, failed = first.passed + then.passed, first.failed + then.failed
+    return Result("system", passed, failed, (*first.skipped, *then.skipped), first.seconds + then.seconds)
 
 
 def spark() -> Result:
@@ -82,9 +100,9 @@ def cluster() -> Result:
 
 STAGES: dict[str, Callable[[], Result]] = {
     "lint": lint,
-    "unit": pytest_stage("unit"),
-    "sim": pytest_stage("sim"),
-    "system": pytest_stage("system"),
+    "unit": pytest_stage("unit", *side_by_side("worksteal")),
+    "sim": pytest_stage("sim", *side_by_side("worksteal")),
+    "system": system,
     "browser": pytest_stage("browser"),
     "spark": spark,
     "cluster": cluster,
@@ -92,8 +110,22 @@ STAGES: dict[str, Callable[[], Result]] = {
 
 
 def _call(command: Sequence[str]) -> int:
-    print(f"\n== {Path(command[0]).name} {' '.join(command[1:])}", flush=True)
+    _announce(command)
     return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+def _capture(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, cwd=ROOT, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def _show(done: "subprocess.CompletedProcess[str]") -> int:
+    _announce(done.args)
+    print(done.stdout, end="", flush=True)
+    return done.returncode
+
+
+def _announce(command: Sequence[str]) -> None:
+    print(f"\n== {Path(command[0]).name} {' '.join(command[1:])}", flush=True)
 
 
 def print_table(results: Sequence[Result]) -> None:

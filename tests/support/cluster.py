@@ -1,9 +1,13 @@
 """Real brokers as real processes on this machine, for tests and benchmarks."""
 
 import contextlib
+import fcntl
+import functools
+import os
 import random
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +25,7 @@ _NO_PICKLE = Path(__file__).resolve().parent / "nopickle"  # no broker ever unpi
 _WAIT_S = 30.0
 _POLL_S = 0.02
 _PORTS = range(10_000, 20_000)
-_ports = iter(random.sample(_PORTS, len(_PORTS)))  # each is given out once
+_ports = iter(random.sample(_PORTS, len(_PORTS)))  # each is given out once here, and elsewhere not before this ends
 
 
 def wait_until(what: str, ask: Callable[[], T], timeout_s: float = _WAIT_S) -> T:
@@ -37,12 +41,23 @@ def wait_until(what: str, ask: Callable[[], T], timeout_s: float = _WAIT_S) -> T
 
 
 def free_port() -> int:
-    """Find a port that nobody uses, below those that the system gives to outgoing connections in the meantime."""
+    """Find a port that nobody uses, below those that the system gives to outgoing connections in the meantime.
+
+    Nobody else who runs tests gets it for as long as this process lives, also while no server of ours is on it.
+    """
     for port in _ports:
         with socket.socket() as sock, contextlib.suppress(OSError):
             sock.bind(("127.0.0.1", port))
+            fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
             return port
     raise AssertionError("no port is free")
+
+
+@functools.cache
+def _claims() -> int:
+    """Open the file in which a locked byte is a port that somebody has; the locks of a process go with it."""
+    path = Path(tempfile.gettempdir(), f"flotilla-test-ports-{os.geteuid()}")
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 class BrokerProcess(ServerProcess):

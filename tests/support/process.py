@@ -3,25 +3,40 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
+
+from support import forks
 
 _WAIT_S = 30.0
+_MODULE_AT = 2  # in a command like `python -m module argument ...`
 
 
 class ServerProcess:
-    """A process that logs to a file. It can be started again."""
+    """A process that logs to a file. It can be started again.
+
+    Tests start many, and set `forked` where they can be: for a benchmark each is a program of its own, as in a pod.
+    """
+
+    forked: ClassVar[bool] = False
 
     def __init__(self, log: Path, environment: Mapping[str, str]) -> None:
         self._log = log
         mine = {name: value for name, value in os.environ.items() if not name.startswith("FLOTILLA_")}
         self._environment = {**mine, **environment}  # what somebody set for the command is not for servers
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | forks.Fork | None = None
 
     def start(self) -> None:
         """Start the process, without waiting for anything."""
+        command = self.command()
+        if self.forked and list(command[:_MODULE_AT]) == [sys.executable, "-m"]:
+            module, *arguments = command[_MODULE_AT:]
+            self._process = forks.start(module, arguments, self._environment, self._log)
+            return
         with self._log.open("ab") as stderr:
-            self._process = subprocess.Popen(self.command(), stderr=stderr, env=self._environment)
+            self._process = subprocess.Popen(command, stderr=stderr, env=self._environment)
 
     def command(self) -> Sequence[str]:
         """What is run."""

@@ -1,8 +1,9 @@
 """Spark for tests: a session, frames of topics, streams to their end, and what it says when something is wrong."""
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from flotilla import Client
 from support.sparkapps import QUICK
 
 STREAM_S_MAX = 120
+_PRELOAD = Path(__file__).resolve().parent / "sparkpreload"
 _CONFIG = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "2g",
@@ -26,12 +28,30 @@ _CONFIG = {
 def session(name: str) -> SparkSession:
     """Start Spark here: two tasks at a time, of which each may fail twice."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    with _on_path(_PRELOAD):
+        made = _make(name)
+    made.sparkContext.setLogLevel("ERROR")
+    return made
+
+
+def _make(name: str) -> SparkSession:
     builder = SparkSession.builder.appName(name).master("local[2,3]")
     for option, value in _CONFIG.items():
         builder = builder.config(option, value)
-    made = builder.getOrCreate()
-    made.sparkContext.setLogLevel("ERROR")
-    return made
+    return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def _on_path(folder: Path) -> Iterator[None]:
+    """Have a folder on the path of the Python processes that Java starts: it keeps the variables that it was given."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(folder) if before is None else f"{folder}{os.pathsep}{before}"
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONPATH"]
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
 
 
 def read(spark: SparkSession, url: str, topic: str | None = None, /, **options: Any) -> DataFrame:  # noqa: ANN401

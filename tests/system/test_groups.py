@@ -378,6 +378,7 @@ def test_a_writer_that_stood_still_throws_nobody_out(tmp_path: Path) -> None:
         assert one.heartbeat()["sync"] is False
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_under_faults_every_record_is_processed_and_partitions_have_one_owner_at_a_time(
     tmp_path: Path, kind: str
