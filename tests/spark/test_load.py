@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 from flotilla import Client
 from flotilla_spark.errors import ColumnInvalid
 from flotilla_spark.jobs.load import describe
+from support.cluster import wait_until
 from support.fleet import Fleet
-from support.sparkapps import LIMIT_S, environment, fetch, finish, run, send, start
+from support.sparkapps import LIMIT_S, child, environment, fetch, finish, kill, run, send, start
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -126,6 +127,32 @@ def test_it_is_a_file_for_spark_submit(fleet: Fleet, client: Client, name: str, 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "flotilla-spark load: 20,000 records were written in " in done.stdout + done.stderr
     assert sorted(json.loads(one.value)["n"] for one in fetch(client, name)) == list(range(20_000))
+
+
+def test_killed_in_the_middle_and_begun_again_under_its_name_it_loads_only_what_is_missing(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
+) -> None:
+    """Nothing is duplicated and nothing lost, also where the second attempt has another number of cores."""
+    client.topics.create(name, partitions=3)
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"number": {at:09}}}\n' for at in range(600_000)))
+    named = (name, tmp_path / "rows.jsonl", "--run-id", "monday")
+
+    def stored() -> int:
+        return sum(one.next_offset for one in client.topics.offsets(name))
+
+    process = child(fleet.url, "load", *named)
+    try:
+        wait_until("it to write something", lambda: stored() > 0 or process.poll() is not None, LIMIT_S)
+    finally:
+        kill(process)
+    assert 0 < stored() < 600_000, "it was killed in the middle"
+    for _ in range(2):  # the second time, there is nothing left to do
+        run(spark, "load", *named, "--url", fleet.url, "--format", "jsonl")
+        assert stored() == 600_000
+    assert len({record.value for record in fetch(client, name)}) == 600_000
+    (tmp_path / "rows.jsonl").write_text('{"number": 1}\n')  # other files are another load: nothing is left out
+    run(spark, "load", *named, "--url", fleet.url, "--format", "jsonl")
+    assert stored() == 600_001
 
 
 def test_at_a_terminal_it_shows_how_far_it_is_in_one_line(

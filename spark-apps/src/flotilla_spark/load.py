@@ -16,7 +16,7 @@ def make_arguments() -> argparse.ArgumentParser:
     """Say what it takes."""
     parser = make_parser(
         "load",
-        "Load files into a topic. What is run again is loaded again.",
+        "Load files into a topic. What is run again is loaded again, unless it has the same --run-id.",
         "orders orders.jsonl --key customer",
         "orders archive --format parquet --key key --value value --headers headers",
     )
@@ -32,6 +32,11 @@ def make_arguments() -> argparse.ArgumentParser:
     rows.add_argument("--key", metavar="COLUMN", help="its key (none)")
     rows.add_argument("--headers", metavar="COLUMN", help="its headers, as `archive` writes them (none)")
     rows.add_argument("--compression", choices=("none", "zstd", "auto"), default="auto", help="of batches (auto)")
+    parser.add_argument(
+        "--run-id",
+        metavar="NAME",
+        help="of this load: begun again under the same name, from the same files, it loads only what is missing (none)",
+    )
     return parser
 
 

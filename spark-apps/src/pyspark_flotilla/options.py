@@ -36,7 +36,8 @@ _READ = (
 )
 _BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM = ("maxOffsetsPerTrigger",)
-_WRITE = ("topic", "includeHeaders", "compression", "checkpointLocation", "queryName")
+_WRITE = ("topic", "includeHeaders", "compression", "runId", "checkpointLocation", "queryName")
+_RUN_ID_MAX = 300
 
 Place = tuple[str, int]
 
@@ -113,6 +114,7 @@ class WriteOptions:
     topic: str | None = None
     include_headers: bool = True
     compression: str = "auto"
+    run_id: str | None = None  # of a batch: whoever writes the same rows again under it stores nothing twice
 
 
 def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
@@ -136,9 +138,15 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     )
 
 
-def write_options(options: Mapping[str, str]) -> WriteOptions:
+def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
     """Read the options of a writer; raises OptionInvalid."""
-    given = _Given(options, (*_COMMON, *_WRITE), dict.fromkeys((*_READ, *_BATCH, *_STREAM), "is for reading"))
+    refused = dict.fromkeys((*_READ, *_BATCH, *_STREAM), "is for reading")
+    given = _Given(options, (*_COMMON, *_WRITE), refused)
+    run_id = given.text("runId")
+    if run_id is not None and is_stream:
+        raise OptionInvalid("the option runId is for batches: a stream is known by its checkpoint")
+    if run_id is not None and len(run_id) > _RUN_ID_MAX:
+        raise OptionInvalid(f"runId has {len(run_id)} characters; it may have {_RUN_ID_MAX}")
     compression = given.text("compression") or "auto"
     if compression not in {"none", "zstd", "auto"}:
         raise OptionInvalid(f"compression is '{compression}'; it must be none, zstd or auto")
@@ -147,6 +155,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         topic=_read_topic(given),
         include_headers=given.flag("includeHeaders", default=True),
         compression=compression,
+        run_id=run_id,
     )
 
 

@@ -45,12 +45,12 @@ class FlotillaSource(DataSource):
         """Append rows."""
         if overwrite:
             raise OptionInvalid("a log is never overwritten: write with mode('append'), or delete the topic before")
-        options = write_options(self.options)
+        options = write_options(self.options, is_stream=False)
         check(schema, options)
         return BatchWriter(replace(options, where=locate(options.where)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
         """Append rows of micro-batches."""
-        options = write_options(self.options)
+        options = write_options(self.options, is_stream=True)
         check(schema, options)
         return StreamWriter(replace(options, where=locate(options.where)))

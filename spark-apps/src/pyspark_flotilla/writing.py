@@ -97,11 +97,12 @@ def write(options: WriteOptions, rows: Iterator["pa.RecordBatch"], identity: str
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Appends rows. A task that runs again stores nothing twice; a job that runs again does."""
+    """Appends rows. A task that runs again stores nothing twice; a job that runs again does, unless it has a name."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        self._identity = f"job {uuid.uuid4()}"  # made on the driver, and the same in all of its tasks
+        run = uuid.uuid4() if options.run_id is None else f"of the name {options.run_id}"
+        self._identity = f"job {run}"  # made on the driver, and the same in all of its tasks
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
         """Write a task's rows."""

@@ -107,9 +107,14 @@ def test_what_means_nothing_is_refused_by_name(given: dict[str, str], is_stream:
 
 
 def test_options_of_writers() -> None:
-    options = write_options({"topic": "orders", "compression": "zstd", "checkpointLocation": "/c"})
+    options = write_options({"topic": "orders", "compression": "zstd", "checkpointLocation": "/c"}, is_stream=True)
     assert (options.topic, options.compression) == ("orders", "zstd")
     with pytest.raises(OptionInvalid, match="the option startingOffsets is for reading"):
-        write_options({"startingOffsets": "latest"})
+        write_options({"startingOffsets": "latest"}, is_stream=False)
     with pytest.raises(OptionInvalid, match="none, zstd or auto"):
-        write_options({"compression": "gzip"})
+        write_options({"compression": "gzip"}, is_stream=False)
+    assert write_options({"topic": "orders", "runId": "monday"}, is_stream=False).run_id == "monday"
+    with pytest.raises(OptionInvalid, match="runId is for batches"):
+        write_options({"topic": "orders", "runId": "monday"}, is_stream=True)
+    with pytest.raises(OptionInvalid, match="301 characters; it may have 300"):
+        write_options({"topic": "orders", "runId": "x" * 301}, is_stream=False)

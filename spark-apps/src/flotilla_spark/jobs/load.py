@@ -1,6 +1,8 @@
 """Rows of files as records, and how far that is."""
 
 import argparse
+import hashlib
+import json
 import sys
 import threading
 import time
@@ -15,6 +17,7 @@ from flotilla_spark.arguments import source_options
 from flotilla_spark.errors import ColumnInvalid
 
 LINE = "line"
+_PARTS = "16"
 _SHOW_S, _SHOW_PLAIN_S = 0.5, 5.0
 # As RFC 4180 has it: a quote is doubled, and a line may go on in quotes. Rows with too few or too many cells, and files
 # whose columns differ, are refused: Spark would fill them up, or mix them.
@@ -65,6 +68,15 @@ def _to_bytes(rows: DataFrame, name: str) -> Column:
     return (_column(name) if isinstance(kind, StringType) else _column(name).cast("string")).cast("binary")
 
 
+def fingerprint(session: SparkSession, options: argparse.Namespace) -> str:
+    """Give a digest of all that tasks depend on: under one name, other files are another load, and none is left out."""
+    files = session.read.format("binaryFile").load(list(options.paths)).select("path", "length", "modificationTime")
+    read = sorted((row.path, row.length, row.modificationTime.timestamp()) for row in files.collect())
+    columns = (options.format, options.value, options.key, options.headers, options.compression)
+    shares = [session.conf.get(f"spark.sql.files.{name}") for name in ("maxPartitionBytes", "openCostInBytes")]
+    return hashlib.sha256(json.dumps([read, columns, shares]).encode()).hexdigest()[:32]
+
+
 class LoadWork:
     """A job that writes, in a thread, and tells how far it is."""
 
@@ -76,6 +88,10 @@ class LoadWork:
         writer = counted.write.format("flotilla").options(**source_options(options), topic=options.topic)
         self._writer = writer.option("includeHeaders", str(options.headers is not None).lower())
         self._writer = self._writer.option("compression", options.compression).mode("append")
+        if options.run_id is not None:
+            self._writer = self._writer.option("runId", f"{options.run_id} {fingerprint(session, options)}")
+        again = "the next run begins at the beginning"
+        self._next = again if options.run_id is None else "under the same --run-id, the next run loads what is missing"
         self._error: Exception | None = None
         self._is_done = False
         self._is_terminal = sys.stderr.isatty()
@@ -131,7 +147,7 @@ class LoadWork:
     def summary(self) -> str:
         """Tell how many records were written."""
         if not self._is_done:
-            return "it was not done: what was written stays, and the next run begins at the beginning"
+            return f"it was not done: what was written stays, and {self._next}"
         return f"{self._seen.get['records']:,} records were written"
 
 
@@ -145,4 +161,6 @@ def describe(stage: tuple[int, int, int] | None) -> str | None:
 
 def start(session: SparkSession, options: argparse.Namespace) -> LoadWork:
     """Start the job."""
+    if options.run_id is not None:  # its tasks have to be the same, however many cores there are when it begins again
+        session.conf.set("spark.sql.files.minPartitionNum", _PARTS)
     return LoadWork(session, to_records(read(session, options.paths, options.format), options), options)
