@@ -21,6 +21,7 @@ from cluster.harness.machine import what_is_missing
 from support.release import Release
 from support.walk import follow, readme
 
+DEFINED = ("brokers.flotilla.dev", "pipelines.flotilla.dev", "topics.flotilla.dev")
 _NAMESPACES = ("doomed", "flotilla", "older", "secure")
 
 
@@ -83,7 +84,7 @@ def bare_cluster(cluster: Cluster) -> Iterator[Cluster]:
         pytest.skip("definitions of resources of a cluster that is not ours are left as they are")
     assert "flotilla.dev" not in cluster.kubectl("get", "customresourcedefinitions")
     yield cluster
-    cluster.kubectl("delete", "customresourcedefinition", "topics.flotilla.dev", "brokers.flotilla.dev")
+    cluster.kubectl("delete", "customresourcedefinition", *DEFINED)
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +98,8 @@ def release(
     cluster: Cluster, walked: subprocess.CompletedProcess[str] | None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Release]:
     """Flotilla, installed from nothing, with the chart's own values."""
-    values = {"image": {"registry": cluster.image_prefix.rstrip("/")}}
+    registry = cluster.image_prefix.rstrip("/")
+    values = {"image": {"registry": registry}, "spark": {"image": {"registry": registry}}}
     made = Release(cluster, tmp_path_factory.mktemp("release"), values)
     if walked is None:
         made.install()

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -46,9 +47,12 @@ def test_the_operator_may_do_what_it_does_and_nothing_else(release: Release) -> 
         "configmaps": ["get", "list", "watch", "create", "patch"],
         "serviceaccounts": ["get", "list", "watch", "create", "patch"],
         "poddisruptionbudgets.policy": ["get", "list", "watch", "create", "patch"],
-        "pods": ["list", "watch", "patch"],
+        "pipelines.flotilla.dev": ["get", "list", "watch", "delete"],
+        "pipelines.flotilla.dev/status": ["patch"],
+        "persistentvolumeclaims": ["get", "create", "patch"],
+        "pods": ["list", "watch", "patch", "get", "delete", "create"],
         "pods/eviction": ["create"],
-        "events": ["get", "create", "patch"],
+        "events": ["get", "list", "create", "patch"],
         "namespaces": ["get"],
         "nodes": ["list"],
     }
@@ -97,8 +101,16 @@ def test_the_operator_dies_right_after_everything_that_it_changes(release: Relea
             release.wait_condition("topic/mortal-kept", "Ready")
             release.kubectl("delete", "topic", "mortal-kept", "--timeout=30s")
             wait_until("it to show up as nobody's", lambda: is_mirror(release, "mortal-kept"), 120)
+            release.apply(waiting_pipeline("mortal"))
+            wait_until("its driver to be made", lambda: "mortal-driver" in release.pods("spark-driver"), 60)
+            release.patch("pipeline/mortal", {"spec": {"suspend": True}})
+            wait_until("its driver to be ended", lambda: "mortal-driver" not in release.pods("spark-driver"), 60)
             release.patch(_SET, {"spec": {"replicas": 4, "config": {"log_level": "warning"}}})
             release.wait_condition(_SET, "Ready")
+            shown = release.get("pipeline/mortal")["status"]
+            assert (shown["run"], shown["attempt"], shown["failures"]) == (1, 1, 0), "each is counted once"
+            assert shown["phase"] == "Suspended"
+            release.kubectl("delete", "pipeline", "mortal")
             disown(release)
             wait_until("the set to be made anew", lambda: owners(release) == ["Broker"], 120)
             release.patch(_SET, {"spec": {"replicas": 3}})
@@ -110,13 +122,20 @@ def test_the_operator_dies_right_after_everything_that_it_changes(release: Relea
         assert lives.trouble == []
         logger.info("lives ended after: %s", dict(lives.ended))
         # Resources are looked after side by side: what one of them had just changed is not counted if another ends it.
-        assert lives.ended.keys() >= {"evict", "put_topic", "set_status Broker", "set_status Topic"}
+        shown_kinds = {f"set_status {kind}" for kind in ("Broker", "Pipeline", "Topic")}
+        assert lives.ended.keys() >= {"evict", "put_topic", *shown_kinds}
         assert len(lives.ended) >= _KINDS
         assert lives.ended["evict"] >= 2
     finally:
         release.patch(_SET, {"spec": {"replicas": 3}})
         release.kubectl("scale", _DEPLOYMENT, "--replicas=1")
     release.wait_ready()
+
+
+def waiting_pipeline(name: str) -> dict[str, Any]:
+    """Write a Pipeline whose driver has to wait for ever: what it should run is not there."""
+    spec = {"application": {"configMap": {"name": f"{name}-is-not-there"}}, "checkpoint": {"volume": {"size": "1Gi"}}}
+    return {"apiVersion": "flotilla.dev/v1", "kind": "Pipeline", "metadata": {"name": name}, "spec": spec}
 
 
 def away(release: Release) -> None:

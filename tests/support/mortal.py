@@ -54,7 +54,7 @@ def after_changes(name: str, find: Callable[..., tuple[str, str]]) -> None:
 def main() -> int:
     """Run it."""
     after_changes("apply", lambda manifest: (manifest["kind"], manifest["metadata"]["name"]))
-    after_changes("set_status", lambda kind, name, _: (kind, name))
+    after_changes("set_status", lambda kind, name, *_: (kind, name))
     after(Kube, "create", bool)
     after(Kube, "evict", bool)
     for name in ("remove", "label", "set_finalizers"):

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import select
+import signal
 import socket
 import subprocess
 import threading
@@ -196,7 +197,11 @@ class Release:
 
     def signal(self, pod: str, number: int) -> None:
         """Send a signal to the server in a pod, not to its PID 1."""
-        self.exec(pod, "python3", "-c", _SIGNAL, str(number))
+        try:
+            self.exec(pod, "python3", "-c", _SIGNAL, str(number))
+        except CommandFailed as error:  # with the server, its container may end, and all in it, before who has sent it
+            if number != signal.SIGKILL or "exit code 137" not in str(error):
+                raise
 
     def destroy(self, pod: str) -> None:
         """Have a pod killed at once."""

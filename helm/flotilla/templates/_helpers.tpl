@@ -44,6 +44,14 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
+{{- define "flotilla.sparkImage" -}}
+{{- with .Values.spark.image -}}
+{{- with .registry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{- .repository -}}
+{{- if .digest }}@{{ .digest }}{{ else }}:{{ default $.Chart.AppVersion .tag }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "flotilla.secretName" -}}
 {{- default (printf "%s-secret" (include "flotilla.fullname" .)) .Values.auth.existingSecret -}}
 {{- end -}}

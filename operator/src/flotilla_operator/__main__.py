@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
 import kopf
@@ -21,7 +21,7 @@ from flotilla_operator.cache import Cache
 from flotilla_operator.control import Control
 from flotilla_operator.errors import OperatorError
 from flotilla_operator.handlers import make_kopf_settings, make_registry
-from flotilla_operator.kube import BROKER, TOPIC, Kube, NotFound
+from flotilla_operator.kube import BROKER, PIPELINE, TOPIC, Kube, NotFound
 from flotilla_operator.metrics import Metrics
 from flotilla_operator.settings import Settings, load_settings
 from flotilla_operator.turns import Turns
@@ -52,9 +52,11 @@ async def serve(settings: Settings) -> int:
     trust = None if settings.tls_ca is None else make_client_context(settings.tls_ca)
     cache, metrics, kube = Cache(), Metrics(), Kube(settings.namespace)
     control = Control(settings.writer, settings.secret, trust)
-    turns = Turns(settings.brokers, kube, control, cache, metrics, clock=time.monotonic, now=_now)
+    turns = Turns(
+        settings.brokers, kube, control, cache, metrics, clock=time.monotonic, now=_now, pipelines=settings.pipelines
+    )
     began = time.monotonic()
-    if not await _are_defined(kube):
+    if not await _are_defined(kube, (TOPIC, BROKER, PIPELINE)):
         return EXIT_UNDEFINED
     async with _health(settings, turns, metrics, began):
         turning = asyncio.create_task(turns.run())
@@ -71,6 +73,7 @@ async def serve(settings: Settings) -> int:
             with contextlib.suppress(asyncio.CancelledError):
                 await turning
             await _let_go(turns)
+    turns.close()
     control.close()
     await kube.close()
     return 0
@@ -83,12 +86,12 @@ async def _let_go(turns: Turns) -> None:
         logger.warning("finalizers of Topics could not be looked at: %s", error)
 
 
-async def _are_defined(kube: Kube) -> bool:
+async def _are_defined(kube: Kube, kinds: Sequence[str]) -> bool:
     """Whether Kubernetes knows our kinds of resources, or will in a moment: what is not known cannot be watched."""
     trouble = ""
     for _ in range(_TRIES):
         try:
-            for kind in (TOPIC, BROKER):
+            for kind in kinds:
                 await kube.list(kind)
         except NotFound:
             trouble = "Kubernetes does not know our resources: apply the files in crds/, as Helm does"

@@ -43,8 +43,8 @@ class Actor:
     async def do(self, kind: str, resource: dict[str, Any] | None, step: Step) -> bool:
         """Carry out one step; tell whether it changed anything. Raises Away, Refused."""
         match step:
-            case Apply(manifest):
-                return await self._apply(manifest)
+            case Apply():
+                return await self._apply(step)
             case Tell():
                 assert resource is not None  # noqa: S101 - only plans for a resource tell of it
                 await self._kube.tell(kind, resource, step, self._now())
@@ -54,6 +54,7 @@ class Actor:
                 await self._kube.set_finalizers(kind, resource, finalizers)
             case Create():
                 if not await self._kube.create(step):
+                    await self._check(step)
                     return False
             case Evict(pod, _, why):
                 is_done = await self._kube.evict(step)
@@ -81,14 +82,26 @@ class Actor:
             case Label():
                 await self._kube.label(step)
 
-    async def _apply(self, manifest: Manifest) -> bool:
+    async def _check(self, step: Create) -> None:
+        """See that what has the name already is ours, where it must be. Raises Refused."""
+        manifest = step.manifest
+        found = await self._kube.get(manifest["kind"], manifest["metadata"]["name"]) if step.must_be_ours else None
+        foreign = why_not_ours(manifest, found)
+        if foreign is not None:
+            raise Refused(foreign)
+
+    async def _apply(self, step: Apply) -> bool:
         """Apply a manifest, unless it was applied as it is, and nobody has changed the resource since."""
+        manifest = step.manifest
         key = (manifest["kind"], manifest["metadata"]["name"])
         digest = hashlib.sha256(msgspec.json.encode(manifest)).hexdigest()
         before = self._applied.get(key)
         if before is not None and before[0] == digest:
             return False
-        foreign = why_not_ours(manifest, await self._kube.get(*key)) if before is None else None
+        there = await self._kube.get(*key) if before is None or step.if_there else None
+        if there is None and step.if_there:
+            return False
+        foreign = why_not_ours(manifest, there)
         if foreign is not None:
             raise Refused(foreign)
         found = await self._kube.apply(manifest)

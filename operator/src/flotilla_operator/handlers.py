@@ -11,8 +11,10 @@ import kopf
 from flotilla_operator.acting import Actor
 from flotilla_operator.brokers.spec import Cluster
 from flotilla_operator.cache import Cache
-from flotilla_operator.kube import BROKER, POD, STATEFULSET, TOPIC
+from flotilla_operator.kube import BROKER, PIPELINE, POD, STATEFULSET, TOPIC
 from flotilla_operator.names import GROUP, VERSION
+from flotilla_operator.pipelines.wish import DRIVERS
+from flotilla_operator.pipelining import DRIVER
 from flotilla_operator.turns import Turns
 
 _CHILDREN = {
@@ -23,7 +25,7 @@ _CHILDREN = {
     "v1/serviceaccounts": "ServiceAccount",
     "policy/v1/poddisruptionbudgets": "PodDisruptionBudget",
 }
-_KEPT = {TOPIC, BROKER, POD, STATEFULSET}
+_KEPT = {TOPIC, BROKER, PIPELINE, POD, STATEFULSET, DRIVER}
 _RECONNECT_S = 1.0
 
 
@@ -41,10 +43,12 @@ def make_registry(cluster: Cluster, cache: Cache, turns: Turns) -> kopf.Operator
 
     kopf.on.event(GROUP, VERSION, "topics", registry=registry, id="topics")(listen(TOPIC))
     kopf.on.event(GROUP, VERSION, "brokers", registry=registry, id="brokers")(listen(BROKER))
+    kopf.on.event(GROUP, VERSION, "pipelines", registry=registry, id="pipelines")(listen(PIPELINE))
     for path, kind in _CHILDREN.items():
         *group, version, plural = path.split("/")
         labels = dict(cluster.labels)
         kopf.on.event("/".join(group), version, plural, registry=registry, id=plural, labels=labels)(listen(kind))
+    kopf.on.event("", "v1", "pods", registry=registry, id="drivers", labels=dict(DRIVERS))(listen(DRIVER))
     return registry
 
 

@@ -19,13 +19,16 @@ Data = dict[str, Any]
 
 TOPIC, BROKER, POD, STATEFULSET, NODE = "Topic", "Broker", "Pod", "StatefulSet", "Node"
 DEFINITION = "CustomResourceDefinition"
+PIPELINE = "Pipeline"
 _NAMESPACED = {
     TOPIC: (GROUP, VERSION, "topics"),
     BROKER: (GROUP, VERSION, "brokers"),
+    PIPELINE: (GROUP, VERSION, "pipelines"),
     STATEFULSET: ("apps", "v1", "statefulsets"),
     "Deployment": ("apps", "v1", "deployments"),
     POD: ("", "v1", "pods"),
     "ConfigMap": ("", "v1", "configmaps"),
+    "PersistentVolumeClaim": ("", "v1", "persistentvolumeclaims"),
     "Event": ("", "v1", "events"),
     "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
     "Service": ("", "v1", "services"),
@@ -59,6 +62,14 @@ class Kube:
         """List all of a kind."""
         with _told():
             return [dict(one) async for one in self._client.list(_KINDS[kind], labels=dict(labels or {}) or None)]
+
+    async def warning(self, uid: str) -> str | None:
+        """Give the last warning that Kubernetes has for something, as its events tell."""
+        fields: dict[str, Any] = {"involvedObject.uid": uid, "type": "Warning"}
+        with _told():
+            found = [dict(one) async for one in self._client.list(_KINDS["Event"], fields=fields)]
+        last = max(found, key=lambda one: one.get("lastTimestamp") or one.get("eventTime") or "", default=None)
+        return None if last is None else f"{last.get('reason')}: {last.get('message')}"[:_MESSAGE_MAX]
 
     async def get(self, kind: str, name: str) -> Data | None:
         """Look at one; None if it is not there."""
@@ -137,9 +148,10 @@ class Kube:
         metadata = {"finalizers": list(finalizers), "resourceVersion": resource["metadata"]["resourceVersion"]}
         await self._merge(_KINDS[kind], resource["metadata"]["name"], {"metadata": metadata})
 
-    async def set_status(self, kind: str, name: str, status: Data) -> Data:
-        """Show how a resource is; what is not in `status` any more goes."""
-        manifest = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "status": status}
+    async def set_status(self, kind: str, name: str, status: Data, version: str | None = None) -> Data:
+        """Show how a resource is; what is not in `status` any more goes. With a version, only if it still has that."""
+        metadata = {"name": name} if version is None else {"name": name, "resourceVersion": version}
+        manifest = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "status": status}
         with _told():
             found = await self._client.patch(
                 _KINDS[kind].Status, name, manifest, patch_type=PatchType.APPLY, force=True

@@ -5,8 +5,8 @@ older version made and the operator looks after now is marked to be kept, or Hel
 made, if Helm cannot: it is not defined yet when Helm looks. What Helm finds made by somebody else it takes over as it
 is, without looking for differences; so one that was made here is changed here once more, and then it is Helm's.
 
-Before Flotilla is removed: the operator goes; Topics are let go, since nobody will be there to do it later; and so does
-the Broker. Records stay.
+Before Flotilla is removed: the operator goes; Topics are let go, since nobody will be there to do it later; drivers of
+Pipelines end, and so does the Broker. Records and checkpoints stay.
 """
 
 import argparse
@@ -23,7 +23,8 @@ from flotilla.serving import logs
 from flotilla_operator.errors import OperatorError
 from flotilla_operator.kube import BROKER, DEFINITION, POD, TOPIC, Data, Kube, NotFound
 from flotilla_operator.letting_go import let_go
-from flotilla_operator.names import API_VERSION, GROUP
+from flotilla_operator.names import API_VERSION, COMPONENT, GROUP
+from flotilla_operator.pipelines.wish import DRIVER
 from flotilla_operator.steps import Remove
 
 logger = logging.getLogger("flotilla_operator.prepare")
@@ -88,6 +89,8 @@ async def delete(kube: Kube, cluster: str, operator: str, labels: Mapping[str, s
     async with asyncio.timeout(_GONE_S):
         while any(map(_runs, await kube.list(POD, labels))):  # noqa: ASYNC110 - only the server knows
             await asyncio.sleep(_LOOK_S)
+    for one in await kube.list(POD, {**labels, COMPONENT: DRIVER}):
+        await kube.remove(Remove("v1", POD, one["metadata"]["name"], one["metadata"]["uid"]))
     try:
         found = await kube.get(BROKER, broker)
         await _let_go(kube, cluster)

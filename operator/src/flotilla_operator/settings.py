@@ -17,6 +17,7 @@ from flotilla.serving.settings import (
     setting,
 )
 from flotilla_operator.brokers.spec import Cluster
+from flotilla_operator.pipelines.wish import Installation
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -49,6 +50,10 @@ class Settings:
     tls_ca: Path | None = setting(
         None, "who signs certificates of managers; by default, whom this machine trusts", Path
     )
+    public: str = setting("", "the base URL of the API for clients, which applications of Pipelines are told")
+    spark_image: str | None = setting(None, "the image of Pipelines; without it, none runs", _name)
+    spark_account: str = setting("flotilla-spark", "the account of drivers, which may make executors")
+    executor_account: str = setting("default", "the account of executors, which need no rights")
     host: str = setting("127.0.0.1", "where health and metrics are served")
     port: int = setting(8080, "where health and metrics are served", int)
     log_level: str = setting("info", "debug, info, warning or error")
@@ -58,6 +63,7 @@ class Settings:
         for name in ("namespace", "cluster", "writer", "image"):
             require(bool(getattr(self, name)), name, "given")
         require(bool(self.managers), "managers", "given")
+        require(self.spark_image is None or bool(self.public), "public", "given, where there are Pipelines")
         require(self.auth in {"on", "off"}, "auth", "on or off")
         require_port(self.port, "port")
         require(self.log_level in LEVELS, "log_level", "debug, info, warning or error")
@@ -83,12 +89,28 @@ class Settings:
             tls_peers=self.broker_tls_peers,
         )
 
+    @property
+    def pipelines(self) -> Installation:
+        """What all pipelines have in common."""
+        return Installation(
+            namespace=self.namespace,
+            instance=self.instance,
+            app=self.app,
+            url=self.public,
+            image=self.spark_image,
+            image_pull_policy=self.image_pull_policy,
+            image_pull_secrets=self.image_pull_secrets,
+            driver_account=self.spark_account,
+            executor_account=self.executor_account,
+            tls_secret=self.broker_tls_secret,
+        )
+
 
 def load_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     """Read flags and environment; raises SettingsInvalid. `--help` ends the process."""
     parser = make_parser(
         Settings,
         prog="python -m flotilla_operator",
-        description="The operator of Flotilla: Topic and Broker resources become topics and brokers.",
+        description="The operator of Flotilla: it looks after Topics, Brokers and Pipelines.",
     )
     return load(Settings, arguments, environment, parser)

@@ -8,9 +8,19 @@ from flotilla_operator.steps import Tell
 
 FIGURES_S = 15.0  # figures change all the time; so often they are shown
 _AWAY = "ManagersAway"  # of everything at once, and no news of any one
-_FIGURES = {"messages", "bytes", "lag", "diskBytes"}
+_FIGURES = {"messages", "bytes", "lag", "diskBytes", "offsets", "lastProgress"}
 # Reasons that pass by themselves: nobody has to be warned of them.
-_PASSING = {"BeingChanged", "BeingMade", "Leaving", "Pending", "Replacing", "Scaling", "Starting", "Waiting"}
+_PASSING = {
+    "BeingChanged",
+    "BeingMade",
+    "Leaving",
+    "Pending",
+    "Replacing",
+    "Scaling",
+    "Starting",
+    "Stopping",
+    "Waiting",
+}
 
 Status = Mapping[str, Any]
 

@@ -56,9 +56,10 @@ class SetFinalizers:
 
 @dataclass(frozen=True)
 class Create:
-    """Make a resource, unless there is one of that name."""
+    """Make a resource, unless there is one of that name; whether one that is not ours will do is said here."""
 
     manifest: Manifest
+    must_be_ours: bool = False
 
     def __str__(self) -> str:
         return f"{self.manifest['kind']} {self.manifest['metadata']['name']} is made"
@@ -80,9 +81,10 @@ class Remove:
 
 @dataclass(frozen=True)
 class Apply:
-    """Have a resource as it should be; fields that others have set stay."""
+    """Have a resource as it should be; fields that others have set stay. Or only if there is one already."""
 
     manifest: Manifest
+    if_there: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,12 @@ from flotilla_operator.brokers.spec import Cluster, read_set
 from flotilla_operator.cache import Cache
 from flotilla_operator.control import Control
 from flotilla_operator.errors import Away, OperatorError, Refused
-from flotilla_operator.kube import BROKER, NODE, POD, STATEFULSET, TOPIC, Conflict, Kube, NotFound
+from flotilla_operator.kube import BROKER, NODE, PIPELINE, POD, STATEFULSET, TOPIC, Conflict, Kube, NotFound
 from flotilla_operator.letting_go import let_go
 from flotilla_operator.metrics import Metrics
 from flotilla_operator.patience import Patience
+from flotilla_operator.pipelines.wish import Installation
+from flotilla_operator.pipelining import Given, Pipelining
 from flotilla_operator.showing import news, should_show
 from flotilla_operator.steps import Plan, PutBroker, Step
 from flotilla_operator.topics.mirrors import plan_mirrors
@@ -66,8 +68,10 @@ class Turns:
         *,
         clock: Callable[[], float],
         now: Callable[[], str],
+        pipelines: Installation,
     ) -> None:
         self._cluster = cluster
+        self._pipelining = Pipelining(pipelines, cluster.name, kube, cache, now)
         self._kube = kube
         self._control = control
         self._cache = cache
@@ -128,12 +132,17 @@ class Turns:
             isinstance(step, PutBroker) and "rack" in step.body for *_, plan in plans for step in plan.steps
         )
         plans += await self._plan_topics(world, away, has_racks=has_racks)
+        plans += await self._plan_pipelines(world)
         gate = asyncio.Semaphore(TOGETHER_MAX)
         self._deadline = self._clock() + TURN_S
         await asyncio.gather(*(self._carry_out(kind, one, plan, world, gate) for kind, one, plan in plans))
         if world is not None:
             await self._carry_out_for_all(world)
         self._forget({_key(kind, one) for kind, one, _ in plans})
+
+    def close(self) -> None:
+        """Hang up."""
+        self._pipelining.close()
 
     async def lift_finalizers(self) -> None:
         """Let all Topics go, if the namespace is being deleted: nobody will be here to do it later."""
@@ -146,6 +155,7 @@ class Turns:
     async def _list(self) -> None:
         for kind, labels in ((TOPIC, None), (BROKER, None), (STATEFULSET, None), (POD, self._cluster.labels)):
             self._cache.replace(kind, await self._kube.list(kind, labels))
+        await self._pipelining.look()
         self._sought = frozenset()
         self.actor.forget()
         self._listed_at = self._clock()
@@ -206,7 +216,7 @@ class Turns:
                 owners=owners,
                 world=world,
                 away=away,
-                refusal=self._refusals[key].text if key in self._refusals else None,
+                refusal=self._refusal(one, BROKER),
                 waits_for=self._waits.get(key) if self._patience.is_thin(key) else None,
             )
             plans.append((BROKER, one, plan_brokers(one, observed, self._now())))
@@ -228,7 +238,7 @@ class Turns:
                 away=away,
                 is_gone=is_gone,
                 rival=None if eldest is one else f"Topic {eldest['metadata']['name']}",
-                refusal=self._refusals[key].text if key in self._refusals else None,
+                refusal=self._refusal(one, TOPIC),
                 may_ask=self._may_ask(key, world),
                 has_racks=has_racks,
                 waits_for=self._waits.get(key),
@@ -237,6 +247,22 @@ class Turns:
             )
             plans.append((TOPIC, one, plan_topic(one, observed, self._now())))
         return plans
+
+    async def _plan_pipelines(self, world: World | None) -> list[tuple[str, Resource, Plan]]:
+        given = Given(
+            world=world,
+            refusal=lambda one: self._refusal(one, PIPELINE),
+            may_try=lambda one: self._patience.may_try(_key(PIPELINE, one), self._clock()),
+        )
+        try:
+            return await self._pipelining.plan(given)
+        except Exception:  # drivers run anybody's code: whatever they leave behind, topics and brokers are looked after
+            logger.exception("Pipelines are left alone in this turn")
+            return []
+
+    def _refusal(self, resource: Resource, kind: str) -> str | None:
+        found = self._refusals.get(_key(kind, resource))
+        return None if found is None else found.text
 
     async def _is_gone(self, mine: list[Resource], world: World | None) -> bool:
         """Whether managers are gone for good; asked only while somebody waits for that."""
@@ -257,8 +283,11 @@ class Turns:
     ) -> None:
         async with gate:
             key = _key(kind, resource)
-            if plan.status is not None and self._is_settled:
-                resource = await self._show(kind, resource, plan.status)
+            if plan.status is not None and (self._is_settled or kind == PIPELINE):
+                shown = await self._show(kind, resource, plan.status)
+                if shown is None:
+                    return
+                resource = shown
             if plan.steps and self._clock() < self._deadline and self._patience.may_try(key, self._clock()):
                 await self._do(key, kind, resource, plan.steps, world)
 
@@ -314,21 +343,27 @@ class Turns:
         self._patience.failed(key, self._clock())  # to ask for the same at once does not help
         self.wake()
 
-    async def _show(self, kind: str, resource: Resource, status: Resource) -> Resource:
-        """Show a status, if it is news; return the resource as it is then."""
+    async def _show(self, kind: str, resource: Resource, status: Resource) -> Resource | None:
+        """Show a status, if it is news; return the resource as it is then, or None if what is known of it is old.
+
+        What a Pipeline's status says is what is known of it at all: nobody writes over what they have not read.
+        """
         key, before = _key(kind, resource), resource.get("status") or {}
         seconds = self._clock() - self._shown_at.get(key, float("-inf"))
         if not should_show(before, status, seconds):
             return resource
         try:
-            found = await self._kube.set_status(kind, resource["metadata"]["name"], status)
+            version = resource["metadata"]["resourceVersion"] if kind == PIPELINE else None
+            found = await self._kube.set_status(kind, resource["metadata"]["name"], status, version)
             self._shown_at[key] = self._clock()
             self._cache.hear(kind, None, found)
+            if kind == PIPELINE:  # what follows from what was written down is done in the next turn
+                self.wake()
             told = news(before, status)
             if told is not None:
                 await self.actor.do(kind, resource, told)
-        except NotFound:
-            return resource  # it was deleted meanwhile
+        except (NotFound, Conflict):  # it was deleted or changed meanwhile, and an event is on its way
+            return None
         except OperatorError as error:
             logger.warning("%s: its status could not be shown: %s", key, error)
             return resource

@@ -64,6 +64,9 @@ def test_the_defaults_are_a_whole_system(defaults: Rendered) -> None:
         ("Secret", "flotilla-secret"),
         ("Secret", "flotilla-database"),
         ("ServiceAccount", "flotilla"),
+        ("ServiceAccount", "flotilla-spark"),
+        ("Role", "flotilla-spark"),
+        ("RoleBinding", "flotilla-spark"),
         ("Ingress", "flotilla"),
     }
 
@@ -570,8 +573,11 @@ def test_policies_let_in_whom_they_should(chart: Chart, defaults: Rendered) -> N
     ours = {"podSelector": {"matchLabels": own}}
     brokers = {"podSelector": {"matchLabels": {**own, "app.kubernetes.io/component": "broker"}}}
     assert rules["flotilla-broker"] == {"peer": [brokers], "client": [ours, watcher]}
-    assert rules["flotilla-manager"] == {"public": None, "api": [ours, operator, watcher]}
+    spark = {"key": "app.kubernetes.io/component", "operator": "NotIn", "values": ["spark-driver", "spark-executor"]}
+    servers = {"podSelector": {"matchLabels": own, "matchExpressions": [spark]}}
+    assert rules["flotilla-manager"] == {"public": None, "api": [servers, operator, watcher]}
     assert rules["flotilla-operator"] == {"health": [watcher]}
+    assert rules["flotilla-spark"] == {"any": [ours]}
     (managers,) = rules["flotilla-postgresql"]["postgresql"]
     assert managers["podSelector"]["matchExpressions"][0]["values"] == ["writer", "reader"]
 
@@ -628,7 +634,7 @@ def test_the_notes_say_what_to_do_next(notes: Chart) -> None:
 
 def test_the_chart_carries_the_definitions_of_the_project() -> None:
     ours = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "crds").glob("*.yaml")}
-    assert set(ours) == {"brokers.flotilla.dev.yaml", "topics.flotilla.dev.yaml"}
+    assert set(ours) == {f"{kind}.flotilla.dev.yaml" for kind in ("brokers", "pipelines", "topics")}
     assert {path.name: path.read_text(encoding="utf-8") for path in (CHART / "crds").glob("*.yaml")} == ours
 
 
@@ -697,11 +703,12 @@ def test_hooks_may_do_what_they_do_and_nothing_else(defaults: Rendered) -> None:
         for rule in role["rules"]
         for resource in rule["resources"]
     ]
-    broker, definitions = ["flotilla-broker"], ["brokers.flotilla.dev", "topics.flotilla.dev"]
+    broker = ["flotilla-broker"]
+    definitions = ["brokers.flotilla.dev", "pipelines.flotilla.dev", "topics.flotilla.dev"]
     assert sorted(rights, key=str) == [
         ("flotilla-delete", "brokers", ["get", "delete"], broker),
         ("flotilla-delete", "deployments", ["patch"], ["flotilla-operator"]),
-        ("flotilla-delete", "pods", ["list"], None),
+        ("flotilla-delete", "pods", ["get", "list", "delete"], None),
         ("flotilla-delete", "topics", ["list", "patch"], None),
         ("flotilla-upgrade", "brokers", ["create"], None),
         ("flotilla-upgrade", "brokers", ["get", "patch"], broker),
@@ -766,6 +773,18 @@ def _selector(rendered: Rendered, name: str) -> Manifest:
     return labels
 
 
+def test_without_spark_nobody_may_make_pods(chart: Chart) -> None:
+    rendered = chart.render({"spark": {"enabled": False}})
+    assert not [one for one in rendered.manifests if one["metadata"]["name"].endswith("-spark")]
+    for kind in ("Role", "ClusterRole"):
+        for role in rendered.of_kind(kind).values():
+            assert not [rule for rule in role["rules"] if "pods" in rule["resources"] and "create" in rule["verbs"]]
+    (looked,) = [one for one in rendered.get("Role", "flotilla-operator")["rules"] if one["resources"] == ["pipelines"]]
+    assert looked["verbs"] == ["get", "list", "watch", "delete"], "it says of each that it does not run"
+    names = {one["name"] for one in rendered.pod("flotilla-operator")["containers"][0]["env"]}
+    assert "FLOTILLA_SPARK_IMAGE" not in names
+
+
 def _mounts(rendered: Rendered, name: str) -> list[Manifest]:
     mounts: list[Manifest] = rendered.pod(name)["containers"][0]["volumeMounts"]
     return mounts
@@ -783,7 +802,7 @@ def _data(rendered: Rendered, name: str) -> dict[str, str]:
 
 
 def _rules(policy: Manifest) -> dict[str, Any]:
-    return {rule["ports"][0]["port"]: rule.get("from") for rule in policy["spec"]["ingress"]}
+    return {rule.get("ports", [{"port": "any"}])[0]["port"]: rule.get("from") for rule in policy["spec"]["ingress"]}
 
 
 def _notes(notes: Chart, values: Manifest) -> str:

@@ -24,6 +24,7 @@ CONTROLLER = "localhost/ingress:1"
 # These have the names that the chart asks for by default, so that it installs here as it does anywhere.
 TAG: str = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
 SERVERS = f"docker.io/library/flotilla:{TAG}"
+SPARK = f"docker.io/library/flotilla-spark:{TAG}"
 POSTGRESQL = str(yaml.safe_load((CHART / "values.yaml").read_text())["postgresql"]["image"])
 _CONTAINERS = Path(__file__).parent / "containers"
 _SUITE = "bookworm"
@@ -46,13 +47,19 @@ def all_images() -> list[Image]:
     with cache.locked("images"):
         if len(_buildah("images", "--all", "--quiet").split()) > _LAYERS_MAX:
             _buildah("rmi", "--all", "--force")
-    return [pause(), servers(), postgresql(), controller()]
+    return [pause(), servers(), spark(), postgresql(), controller()]
 
 
 def servers() -> Image:
     """Build the image of the servers, from the project as it is now."""
     arguments = ["--build-arg", f"BASE={_base()}", "--file", str(ROOT / "Dockerfile")]
     return _build("servers", SERVERS, ROOT, arguments)
+
+
+def spark() -> Image:
+    """Build the image of drivers and executors."""
+    arguments = ["--build-arg", f"BASE={_base()}", "--file", str(ROOT / "spark-apps" / "Dockerfile")]
+    return _build("spark", SPARK, ROOT, arguments)
 
 
 def postgresql() -> Image:

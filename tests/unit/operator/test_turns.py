@@ -8,12 +8,16 @@ import pytest
 
 from flotilla_operator.cache import Cache
 from flotilla_operator.errors import Away, Refused
-from flotilla_operator.kube import BROKER, NODE, POD, STATEFULSET, TOPIC
+from flotilla_operator.kube import BROKER, NODE, PIPELINE, POD, STATEFULSET, TOPIC, Conflict
 from flotilla_operator.metrics import Metrics
 from flotilla_operator.names import FINALIZER
+from flotilla_operator.pipelines import driver
+from flotilla_operator.pipelines.wish import DRIVERS, read_pipeline
+from flotilla_operator.pipelining import DRIVER
 from flotilla_operator.turns import GRACE_S, REFUSED_S, RELIST_S, Turns
 from flotilla_operator.world import World
 
+from .pipelines import INSTALLATION, pipeline
 from .worlds import CLUSTER, NOW, broker_resource, pod, topic, topic_resource, world
 
 Asked = list[tuple[str, Any]]
@@ -30,9 +34,13 @@ class FakeKube:
         self.listed: list[str] = []
         self.ends = False
         self.refuses: dict[str, Exception] = {}
+        self.warnings: dict[str, str] = {}
 
-    async def list(self, kind: str, _: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    async def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        kind = DRIVER if labels == DRIVERS else kind
         self.listed.append(kind)
+        if kind in self.refuses:
+            raise self.refuses[kind]
         return [dict(one) for one in self.found.get(kind, [])]
 
     async def get(self, kind: str, name: str) -> dict[str, Any] | None:
@@ -43,8 +51,9 @@ class FakeKube:
         return {**manifest, "metadata": {**manifest["metadata"], "uid": "u", "generation": 1}}
 
     async def create(self, step: Any) -> bool:  # noqa: ANN401 - a step
-        self._ask("create", step.manifest["metadata"]["name"])
-        return True
+        name = step.manifest["metadata"]["name"]
+        self._ask("create", name)
+        return await self.get(step.manifest["kind"], name) is None
 
     async def remove(self, step: Any) -> None:  # noqa: ANN401
         self._ask("remove", step.name)
@@ -56,11 +65,19 @@ class FakeKube:
     async def set_finalizers(self, _: str, resource: Mapping[str, Any], finalizers: tuple[str, ...]) -> None:
         self._ask("finalizers", (resource["metadata"]["name"], finalizers))
 
-    async def set_status(self, kind: str, name: str, status: dict[str, Any]) -> dict[str, Any]:
+    async def warning(self, uid: str) -> str | None:
+        self._ask("warning", uid)
+        return self.warnings.get(uid)
+
+    async def set_status(
+        self, kind: str, name: str, status: dict[str, Any], version: str | None = None
+    ) -> dict[str, Any]:
         self._ask("status", name)
         (one,) = [one for one in self.found[kind] if one["metadata"]["name"] == name]
-        version = str(int(one["metadata"].get("resourceVersion", "1")) + 1)
-        one |= {"status": status, "metadata": {**one["metadata"], "resourceVersion": version}}
+        before = one["metadata"].get("resourceVersion", "1")
+        if version not in {None, before}:
+            raise Conflict("it was changed meanwhile")
+        one |= {"status": status, "metadata": {**one["metadata"], "resourceVersion": str(int(before) + 1)}}
         return dict(one)
 
     async def tell(self, _: str, resource: Mapping[str, Any], step: Any, __: str) -> None:  # noqa: ANN401
@@ -115,14 +132,15 @@ class Stage:
             Metrics(),
             clock=lambda: self.now,
             now=lambda: NOW,
+            pipelines=INSTALLATION,
         )
 
     def turn(self, later_s: float = 0.0) -> None:
         self.now += later_s
         asyncio.run(self.turns.turn())
 
-    def condition(self, name: str, kind: str = "Ready") -> tuple[str, str]:
-        (one,) = [one for one in self.kube.found[TOPIC] if one["metadata"]["name"] == name]
+    def condition(self, name: str, kind: str = "Ready", of: str = TOPIC) -> tuple[str, str]:
+        (one,) = [one for one in self.kube.found[of] if one["metadata"]["name"] == name]
         return next((each["status"], each["reason"]) for each in one["status"]["conditions"] if each["type"] == kind)
 
 
@@ -323,3 +341,139 @@ def test_in_a_namespace_that_is_being_deleted_topics_are_let_go(stage: Stage) ->
     stage.kube.ends = True
     asyncio.run(stage.turns.lift_finalizers())
     assert stage.kube.take() == [("finalizers", ("orders", ("somebody/else",)))]
+
+
+# -- Pipelines ------------------------------------------------------------------------------------------------
+
+
+SHARED = {"volume": {"claimName": "shared"}}
+
+
+def versioned(resource: dict[str, Any], version: int = 1) -> dict[str, Any]:
+    return {**resource, "metadata": {**resource["metadata"], "resourceVersion": str(version)}}
+
+
+def driver_pod(name: str, owner: str, phase: str = "Running", **spec: object) -> dict[str, Any]:
+    """A driver's pod, as the API server gives it."""
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "uid": f"uid of {name}",
+            "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": dict(DRIVERS),
+            "annotations": {"flotilla.dev/checkpoint": "claim shared"},
+            "ownerReferences": [{"uid": owner, "controller": True}],
+        },
+        "spec": spec,
+        "status": {"phase": phase},
+    }
+
+
+def test_a_driver_is_made_a_turn_after_that_was_written_down(stage: Stage) -> None:
+    stage.kube.found[PIPELINE] = [versioned(pipeline())]
+    stage.turn()
+    assert [what for what, _ in stage.kube.take() if what != "tell"] == ["status"]
+    stage.turn()
+    assert ("create", "stats-driver") in stage.kube.take()
+
+
+def test_no_driver_is_made_because_of_what_was_seen_before(stage: Stage) -> None:
+    """Never two drivers on one checkpoint: a pod that no event has told of is seen before another one is made."""
+    stage.kube.found[PIPELINE] = [versioned(pipeline(mode="Stream", checkpoint=SHARED))]
+    stage.turn()
+    stage.kube.take()
+    stage.kube.found[DRIVER] = [driver_pod("elder-driver", "uid of elder")]  # nobody has heard of it
+    stage.turn()
+    assert "create" not in [what for what, _ in stage.kube.take()]
+    assert stage.condition("stats", of=PIPELINE) == ("False", "CheckpointInUse")
+
+
+def test_a_pipeline_that_was_suspended_just_now_gets_no_driver(stage: Stage) -> None:
+    stage.kube.found[PIPELINE] = [versioned(pipeline())]
+    stage.turn()
+    stage.kube.take()
+    stage.kube.found[PIPELINE][0]["spec"] = {**stage.kube.found[PIPELINE][0]["spec"], "suspend": True}
+    stage.kube.found[PIPELINE] = [versioned(stage.kube.found[PIPELINE][0], 9)]
+    stage.turn()
+    assert "create" not in [what for what, _ in stage.kube.take()]
+
+
+def test_no_driver_is_made_while_nobody_can_tell_which_there_are(stage: Stage) -> None:
+    stage.kube.found[PIPELINE] = [versioned(pipeline())]
+    stage.turn()
+    stage.kube.take()
+    stage.kube.refuses[DRIVER] = Away("Kubernetes does not answer")
+    stage.turn()
+    assert "create" not in [what for what, _ in stage.kube.take()]
+    del stage.kube.refuses[DRIVER]
+    stage.turn()
+    assert ("create", "stats-driver") in stage.kube.take()
+
+
+def test_nobody_writes_over_a_status_that_they_have_not_read(stage: Stage) -> None:
+    """No attempt is forgotten: an operator that sees something old finds that it is old, and looks again."""
+    stage.kube.found[PIPELINE] = [versioned(pipeline())]
+    stage.turn()
+    newer = {**stage.kube.found[PIPELINE][0]["status"], "attempt": 7, "outcome": "Succeeded"}
+    stage.kube.found[PIPELINE][0]["status"] = newer
+    stage.kube.found[PIPELINE] = [versioned(stage.kube.found[PIPELINE][0], 9)]
+    stage.kube.found[DRIVER] = [driver_pod("stats-driver", "uid of stats")]
+    stage.turns._cache.hear(DRIVER, "ADDED", stage.kube.found[DRIVER][0])
+    stage.kube.take()
+    stage.turn()
+    assert stage.kube.found[PIPELINE][0]["status"] == newer
+    assert [what for what, _ in stage.kube.take()] == ["status"]
+
+
+def test_one_pipeline_about_which_nothing_can_be_decided_does_not_hold_up_the_others(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = versioned(pipeline("broken", driver={"memory": "2Ti"}))
+    stage.kube.found[PIPELINE] = [broken, versioned(pipeline())]
+    stage.kube.found[TOPIC] = [topic_resource()]
+    stage.turn()
+    stage.turn()
+    asked = stage.kube.take()
+    assert ("create", "stats-driver") in asked
+    assert ("status", "orders") in asked
+    assert "Pipeline broken could not be decided" in caplog.text
+
+
+@pytest.mark.parametrize("left", ["[" * 4000, "\udcff", "null", '{"failure": 5}', '{"progress": {"time": "5"}}'])
+def test_whatever_a_driver_leaves_behind_others_are_looked_after(stage: Stage, left: str) -> None:
+    stage.kube.found[PIPELINE] = [versioned(pipeline()), versioned(pipeline("other"))]
+    stage.kube.found[TOPIC] = [topic_resource()]
+    ended = driver_pod("stats-driver", "uid of stats", "Failed")
+    ended["status"]["containerStatuses"] = [{"name": "spark-driver", "state": {"terminated": {"message": left}}}]
+    stage.kube.found[DRIVER] = [ended]
+    stage.turn()
+    stage.turn()
+    asked = stage.kube.take()
+    assert ("status", "orders") in asked
+    assert ("create", "other-driver") in asked
+
+
+def test_a_pod_of_somebody_else_with_the_name_of_a_driver_is_left_alone_and_told_of(stage: Stage) -> None:
+    stage.kube.found[PIPELINE] = [versioned(pipeline())]
+    foreign = driver_pod("stats-driver", "somebody")
+    stage.kube.found[POD] = [{**foreign, "metadata": {**foreign["metadata"], "labels": {}}}]
+    for _ in range(3):
+        stage.turn()
+    assert stage.condition("stats", of=PIPELINE) == ("False", "Refused")
+    assert "remove" not in [what for what, _ in stage.kube.take()]
+
+
+def test_why_a_pod_does_not_start_is_shown_though_only_an_event_tells(stage: Stage) -> None:
+    stage.kube.found[PIPELINE] = [versioned(pipeline())]
+    stage.turn()
+    pending = driver_pod("stats-driver", "uid of stats", "Pending", nodeName="node")
+    pending["metadata"]["annotations"][driver.OF] = driver.made_of(read_pipeline(pipeline(), INSTALLATION))
+    stage.kube.found[DRIVER] = [pending]
+    stage.kube.warnings["uid of stats-driver"] = 'FailedMount: configmap "jobs" not found'
+    stage.turn(RELIST_S + 1)
+    stage.turn()
+    assert stage.condition("stats", of=PIPELINE) == ("False", "NotStarting")
+    (one,) = stage.kube.found[PIPELINE]
+    assert 'configmap "jobs" not found' in str(one["status"]["conditions"])

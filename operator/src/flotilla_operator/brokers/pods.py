@@ -61,11 +61,12 @@ def _read(resource: Resource, set_name: str) -> Pod | None:
         is_leaving="deletionTimestamp" in metadata,
         never_ran=status.get("phase") == "Pending",
         waits_for=scheduled.get("message") if scheduled.get("status") == "False" else None,
-        failure=_failure(status),
+        failure=failure_of(status),
     )
 
 
-def _failure(status: Mapping[str, Any]) -> str | None:
+def failure_of(status: Mapping[str, Any]) -> str | None:
+    """Tell why a pod's container does not start."""
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in _FAILURES:

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
+from flotilla_operator import unprivileged
 from flotilla_operator.brokers.children import configmap
 from flotilla_operator.brokers.children.service import CLIENT_PORT, PEER_PORT
 from flotilla_operator.brokers.spec import BROKER, BrokerSet, spread
 from flotilla_operator.names import GROUP
 
-UID = 10001
 _DIGEST = f"{GROUP}/digest"  # of the spec that was applied
 _TLS = "/etc/flotilla/tls"
 _SECRET = "/etc/flotilla/secret"  # noqa: S105 - a folder
@@ -117,17 +117,8 @@ def _pod_spec(wanted: BrokerSet) -> dict[str, Any]:
     }
     return {
         "serviceAccountName": template.get("serviceAccountName") or wanted.name,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,  # FLOTILLA_PORT=tcp://… of a Service `flotilla` would be taken for a setting
+        **unprivileged.POD,
         "terminationGracePeriodSeconds": template.get("terminationGracePeriodSeconds", 60),
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": UID,
-            "runAsGroup": UID,
-            "fsGroup": UID,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
         **{key: value for key, value in optional.items() if value},
         "containers": [_container(wanted)],
         "volumes": _volumes(wanted),
@@ -140,13 +131,7 @@ def _container(wanted: BrokerSet) -> dict[str, Any]:
         "image": wanted.image,
         "imagePullPolicy": wanted.image_pull_policy,
         "args": ["python3", "-m", "flotilla_broker"],
-        "securityContext": {
-            "runAsNonRoot": True,
-            "readOnlyRootFilesystem": True,
-            "allowPrivilegeEscalation": False,
-            "privileged": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": unprivileged.CONTAINER,
         "ports": [
             {"name": "client", "containerPort": CLIENT_PORT},
             {"name": "peer", "containerPort": PEER_PORT},
