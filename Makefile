@@ -83,14 +83,15 @@ bench: setup ## measure records, the log, brokers, the API, quotas and the clien
 	@$(BIN)/python benchmarks/quotas.py
 	@$(BIN)/python benchmarks/client.py
 
-images: ## build the image of the servers, flotilla:VERSION; DOCKER=podman for another builder
+images: ## build the images of servers and of Spark, flotilla:VERSION and flotilla-spark:VERSION; DOCKER=podman for another builder
 	@$(DOCKER) build --tag flotilla:$(VERSION) .
+	@$(DOCKER) build --file spark-apps/Dockerfile --tag flotilla-spark:$(VERSION) .
 
 cluster: setup ## keep a Kubernetes of our own running for work (needs root); prints its kubeconfig
 	@PYTHONPATH=tests $(BIN)/python -m cluster.harness
 
 kind: images ## have a cluster in kind with Flotilla on it: http://127.0.0.1:8080
-	@tools/kind.sh flotilla:$(VERSION)
+	@tools/kind.sh flotilla:$(VERSION) flotilla-spark:$(VERSION)
 
 clean: ## remove what setup installed into this folder
 	@rm -rf .venv .tools
