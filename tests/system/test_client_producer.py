@@ -201,11 +201,13 @@ def test_a_topic_that_grows_gets_records_in_its_new_partitions(tmp_path: Path) -
             producer.send("t", b"x").result(10)
             response = fleet.client.patch("/v1/topics/t", json={"partitions": 3})
             assert response.status_code == 200, response.text
-            run, cluster = producer._runner.run, producer._producer._engine.cluster
-            wait_until("readers to know of it", lambda: len(run(cluster.refresh("t")).partitions) == 3)
-            producer.send("t", b"x").result(10)  # what is known now is taken over
+            assert producer.send("t", b"x", partition=2).result(10).offset == 0, "a partition that is new is looked up"
             found = {producer.send("t", b"x").result(10).partition for _ in range(9)}
             assert found == {0, 1, 2}
+            assert fleet.client.patch("/v1/topics/t", json={"partitions": 4}).status_code == 200
+            assert producer.send_many("t", [b"x"], partition=3).result(10)[0].offset == 0
+            with pytest.raises(RecordInvalid, match="topic 't' has 4 partitions, and no 4"):
+                producer.send("t", b"x", partition=4)
 
 
 def test_a_token_can_be_used_as_soon_as_it_is_made(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def test_while_the_database_is_away_produce_and_fetch_go_on_and_the_rest_says_so
             assert answer.status_code == 200, answer.text
             fetched = httpx.get(f"{url}/v1/fetch?topic=t&partition=0&offset=0", timeout=30)
             assert fetched.status_code == 200
+            assert httpx.get(f"{url}/v1/metadata?topic=t", timeout=30).json()["missing"] == []
         consumed = fleet.client.get("/consumer/consume", params={"topic": "t", "consumer_id": consumer})
         assert (consumed.status_code, consumed.json()["message"]) == (503, AWAY)
         assert consumed.headers["retry-after"]
@@ -125,6 +126,7 @@ def test_a_database_that_hangs_is_given_up_in_time(fleet: Fleet, postgres: Postg
         began = time.monotonic()
         fleet.post("/producer/produce", **produce)
         fleet.post("/producer/produce", **produce)
+        assert fleet.client.get("/v1/metadata?topic=t").json()["missing"] == [], "leaders can be looked up"
         assert time.monotonic() - began < 10
         params = {"topic": "t", "consumer_id": consumer}
         assert fleet.client.get("/consumer/consume", params=params, timeout=40).status_code == 503

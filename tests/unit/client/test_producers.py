@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flotilla.client.deliveries import Delivery
-from flotilla.client.errors import BufferFull, ClientClosed
+from flotilla.client.errors import BufferFull, ClientClosed, RecordInvalid
 from flotilla.client.producer import AsyncProducer, Producer
 from flotilla.client.runner import Runner
 from support.fakeengine import FakeEngine, make
@@ -36,6 +36,26 @@ def test_whoever_sends_waits_for_room_or_is_told() -> None:
         assert not waiting.done()
         engine.gate.set()
         assert (await (await waiting)).partition == 0
+        await producer.close()
+
+    asyncio.run(test())
+
+
+def test_a_partition_that_is_not_known_is_looked_up_once_before_anybody_is_refused() -> None:
+    """Topics grow: what one knows of them may be old."""
+
+    async def test() -> None:
+        engine = FakeEngine(partitions=1)
+        producer = make(engine)
+        await producer.send("t", b"1")
+        engine.info = engine.make(partitions=3)
+        assert (await (await producer.send("t", b"2", partition=2))).partition == 2
+        engine.info = engine.make(partitions=4)
+        assert len(await producer.send_many("t", [b"3"], partition=3)) == 1
+        before = engine.looked_up
+        with pytest.raises(RecordInvalid, match="has 4 partitions, and no 4"):
+            await producer.send("t", b"x", partition=4)
+        assert engine.looked_up == before + 1
         await producer.close()
 
     asyncio.run(test())

@@ -87,6 +87,10 @@ class Lane:
     sequence: int = 0
 
 
+class PartitionUnknown(RecordInvalid):
+    """A topic has no such partition, as far as is known here: before anybody is told so, it is looked up anew."""
+
+
 class Topic:
     """The lanes of a topic, and the one whose turn it is."""
 
@@ -109,9 +113,9 @@ class Topic:
         self.compression = hint if self._compression is None else self._compression
 
     def lane(self, partition: int) -> Lane:
-        """Find the lane of a partition; raises RecordInvalid."""
+        """Find the lane of a partition; raises PartitionUnknown."""
         if not 0 <= partition < len(self.lanes):
-            raise RecordInvalid(f"topic '{self.info.name}' has {len(self.lanes)} partitions, and no {partition}")
+            raise PartitionUnknown(f"topic '{self.info.name}' has {len(self.lanes)} partitions, and no {partition}")
         return self.lanes[partition]
 
     def turn(self) -> None:

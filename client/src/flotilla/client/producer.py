@@ -19,7 +19,7 @@ from flotilla.client.engine import Engine
 from flotilla.client.errors import BufferFull, ClientClosed
 from flotilla.client.gathering import Many
 from flotilla.client.once import Once
-from flotilla.client.parcels import Lane
+from flotilla.client.parcels import Lane, PartitionUnknown
 from flotilla.client.producing import Carrier
 from flotilla.client.runner import Runner
 from flotilla.records import PRODUCER_ID_BYTES, Compression, Headers
@@ -143,12 +143,19 @@ class AsyncProducer:
 
     async def _insist(self, topic: str, add: Callable[[], T | None], *, block: bool, timeout_s: float | None) -> T:
         deadline = None if timeout_s is None else self._loop.time() + timeout_s
+        looked_up = False
         while True:
             releases = self.accumulator.releases
             try:
                 found = add()
             except TopicUnknown:
                 await self.learn(topic)
+                continue
+            except PartitionUnknown:
+                if looked_up:
+                    raise
+                looked_up = True
+                await self.learn(topic, anew=True)
                 continue
             if found is not None:
                 return found
@@ -164,9 +171,10 @@ class AsyncProducer:
             async with asyncio.timeout(left_s):
                 await room.wait()
 
-    async def learn(self, topic: str) -> None:
-        """Find out about a topic, so that records can be sorted by partition."""
-        self.accumulator.learn(await self._engine.cluster.find(topic))
+    async def learn(self, topic: str, *, anew: bool = False) -> None:
+        """Find out about a topic, so that records can be sorted by partition; what is known may be too old."""
+        cluster = self._engine.cluster
+        self.accumulator.learn(await (cluster.refresh if anew else cluster.find)(topic))
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until the outcome of every record that was taken is known. Raises TimeoutError.
@@ -247,7 +255,7 @@ class Producer:
         """
         try:
             delivery = self._add(topic, value, key, headers, timestamp_ms, partition)
-        except TopicUnknown:
+        except (TopicUnknown, PartitionUnknown):
             delivery = None
         if delivery is not None:
             return delivery
@@ -288,12 +296,19 @@ class Producer:
 
     def _insist(self, topic: str, add: Callable[[], T | None], *, block: bool, timeout_s: float | None) -> T:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        looked_up = False
         while True:
             releases = self._accumulator.releases
             try:
                 found = add()
             except TopicUnknown:
                 self._runner.run(self._producer.learn(topic))
+                continue
+            except PartitionUnknown:
+                if looked_up:
+                    raise
+                looked_up = True
+                self._runner.run(self._producer.learn(topic, anew=True))
                 continue
             if found is not None:
                 return found

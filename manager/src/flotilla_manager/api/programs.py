@@ -5,6 +5,7 @@ lead. What is told about leaders is a hint; the broker that is asked knows.
 """
 
 import asyncio
+import contextlib
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
@@ -31,6 +32,7 @@ TOPICS = "/v1/topics"
 _NUMBER_MAX = (1 << 63) - 1
 BY_SETTING = "null: no limit. By default, as managers are set: retention_ms is a week, retention_bytes no limit"
 _NAMES_MAX = 1000
+_GLANCE_S = 1.0
 AnyName = Annotated[str, Path(max_length=1000)]
 Partitions = Annotated[int, Field(ge=1, le=PARTITIONS_MAX, strict=True)]
 Retention = Annotated[int, Field(ge=0, le=_NUMBER_MAX, strict=True)]  # `true` would be one: of what, nobody meant
@@ -82,9 +84,11 @@ def _add_metadata(router: APIRouter, manager: Manager) -> None:
     ) -> dict[str, Any]:
         """Where topics and brokers are: all topics on which the caller has any scope, or those that are named."""
         caller = caller_of(request.scope)
-        missing = [name for name in topic or () if not caller.sees(name) or await _find(manager, name) is None]
         if topic is None:
             await _refresh(manager)
+        else:
+            await _glance(manager)
+        missing = [name for name in topic or () if not caller.sees(name) or await _find(manager, name) is None]
         snapshot = manager.snapshot
         wanted = (
             snapshot.ready.values() if topic is None else filter(None, map(snapshot.ready.get, dict.fromkeys(topic)))
@@ -176,6 +180,17 @@ async def _refresh(manager: Manager) -> None:
     except MetadataError:
         if manager.view.snapshot is None:
             raise
+
+
+async def _glance(manager: Manager) -> None:
+    """Look for what is new, such as partitions that were added, but do not wait for a database that says nothing.
+
+    Who asks where a leader is wants to know it while the database is away, too.
+    """
+    if manager.view.trouble is None or manager.view.snapshot is None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GLANCE_S):
+                await _refresh(manager)
 
 
 async def _find(manager: Manager, name: str) -> Topic | None:
