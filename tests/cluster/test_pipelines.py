@@ -99,6 +99,26 @@ def failing(release: Release, client: Client) -> str:
     return "failing"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def roomless(release: Release, client: Client) -> str:
+    """One whose executors ask for more than there is, which shows while other tests run."""
+    name = "roomless"
+    client.topics.create(name, partitions=1)
+    client.topics.create(f"{name}-out", partitions=1)
+    release.apply(
+        pipeline(
+            name,
+            application={"builtIn": "route"},
+            topics=[name],
+            mode="Stream",
+            arguments=["--others", f"{name}-out"],
+            checkpoint={"volume": {"size": "1Gi"}, "deletionPolicy": "Delete"},
+            executors={"instances": 1, "cpu": "1000"},
+        )
+    )
+    return name
+
+
 @pytest.fixture
 def name() -> str:
     """A name that no other test uses."""
@@ -318,6 +338,14 @@ def test_a_pipeline_that_cannot_work_says_why_and_is_tried_again_with_pauses(rel
     assert "there is no topic 'no-such-topic'" in shown["failure"]
     assert "there is no topic 'no-such-topic'" in release.kubectl("describe", "pipeline", failing)
     release.kubectl("delete", "pipeline", failing)
+
+
+def test_executors_that_find_no_room_are_told_of(release: Release, roomless: str) -> None:
+    found = wait_until("it to say why", lambda: is_ready(release, roomless, "NoExecutors"), LONG_S)
+    assert found is not None
+    assert "Insufficient cpu" in found["message"]
+    assert status(release, roomless)["phase"] == "Running"
+    release.kubectl("delete", "pipeline", roomless)
 
 
 def test_a_driver_that_cannot_start_says_what_it_lacks(release: Release, name: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from flotilla.net import Pool
 from flotilla_operator.pipelines.driver import PROGRESS_PORT
 from flotilla_operator.pipelines.progress import Progress, read_progress
-from flotilla_operator.pipelines.states import Pod
+from flotilla_operator.pipelines.states import RUNNING, Pod
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Drivers:
 
     async def ask(self, pods: Sequence[Pod]) -> dict[str, Progress]:
         """Ask all that run, at the same time; who does not answer now is left out."""
-        running = [one for one in pods if one.phase == "Running" and one.address and not one.is_leaving]
+        running = [one for one in pods if one.phase == RUNNING and one.address and not one.is_leaving]
         return await ask_all({one.name: self._ask(one) for one in running})
 
     async def _ask(self, pod: Pod) -> Progress | None:

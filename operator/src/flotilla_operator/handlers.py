@@ -13,8 +13,8 @@ from flotilla_operator.brokers.spec import Cluster
 from flotilla_operator.cache import Cache
 from flotilla_operator.kube import BROKER, PIPELINE, POD, STATEFULSET, TOPIC
 from flotilla_operator.names import GROUP, VERSION
-from flotilla_operator.pipelines.wish import DRIVERS
-from flotilla_operator.pipelining import DRIVER
+from flotilla_operator.pipelines.wish import DRIVERS, EXECUTORS
+from flotilla_operator.pipelining import DRIVER, EXECUTOR
 from flotilla_operator.turns import Turns
 
 _CHILDREN = {
@@ -25,7 +25,7 @@ _CHILDREN = {
     "v1/serviceaccounts": "ServiceAccount",
     "policy/v1/poddisruptionbudgets": "PodDisruptionBudget",
 }
-_KEPT = {TOPIC, BROKER, PIPELINE, POD, STATEFULSET, DRIVER}
+_KEPT = {TOPIC, BROKER, PIPELINE, POD, STATEFULSET, DRIVER, EXECUTOR}
 _RECONNECT_S = 1.0
 
 
@@ -49,6 +49,7 @@ def make_registry(cluster: Cluster, cache: Cache, turns: Turns) -> kopf.Operator
         labels = dict(cluster.labels)
         kopf.on.event("/".join(group), version, plural, registry=registry, id=plural, labels=labels)(listen(kind))
     kopf.on.event("", "v1", "pods", registry=registry, id="drivers", labels=dict(DRIVERS))(listen(DRIVER))
+    kopf.on.event("", "v1", "pods", registry=registry, id="executors", labels=dict(EXECUTORS))(listen(EXECUTOR))
     return registry
 
 

@@ -14,16 +14,17 @@ from flotilla_operator.cache import Cache
 from flotilla_operator.drivers import Drivers, ask_all
 from flotilla_operator.errors import OperatorError
 from flotilla_operator.kube import PIPELINE, POD, Kube
+from flotilla_operator.pipelines.executors import read_executors
 from flotilla_operator.pipelines.plan import Observed, plan_pipeline
 from flotilla_operator.pipelines.progress import Progress
 from flotilla_operator.pipelines.states import PENDING, Pod, read_pod
-from flotilla_operator.pipelines.wish import DRIVERS, Installation, checkpoint_of, parse_time
+from flotilla_operator.pipelines.wish import DRIVERS, EXECUTORS, Installation, checkpoint_of, parse_time
 from flotilla_operator.steps import Create, Plan, Remove
 from flotilla_operator.world import World
 
 logger = logging.getLogger(__name__)
 
-DRIVER = "driver"  # pods of drivers, apart from those of brokers
+DRIVER, EXECUTOR = "driver", "executor"  # pods of pipelines, apart from those of brokers
 LATE_S = 10  # after which a pod that has not started is asked about
 _ASKED_MAX = 20  # such pods in a turn
 
@@ -56,6 +57,7 @@ class Pipelining:
         """Know what there is now. Raises OperatorError."""
         self._cache.replace(PIPELINE, await self._kube.list(PIPELINE))
         self._cache.replace(DRIVER, await self._kube.list(POD, DRIVERS))
+        self._cache.replace(EXECUTOR, await self._kube.list(POD, EXECUTORS))
 
     async def plan(self, given: Given) -> list[tuple[str, Resource, Plan]]:
         """Look, and decide."""
@@ -89,12 +91,14 @@ class Pipelining:
         pods = {
             name: replace(one, waits_for=one.waits_for or troubles.get(one.uid)) for name, one in self._pods().items()
         }
+        executors = read_executors(self._cache.all(EXECUTOR))
         elders = find_elders(self._cache.all(PIPELINE))
         plans = []
         for one in self._mine():
             observed = Observed(
                 installation=self._installation,
                 drivers=pods,
+                executors=executors,
                 rival=elders.get(one["metadata"]["name"]),
                 progress=progress.get(f"{one['metadata']['name']}-driver"),
                 world=given.world,

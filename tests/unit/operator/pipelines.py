@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from flotilla_operator.pipelines.executors import read_executors
 from flotilla_operator.pipelines.plan import Observed, plan_pipeline
 from flotilla_operator.pipelines.progress import Progress
 from flotilla_operator.pipelines.states import read_pod
@@ -33,6 +34,7 @@ class Kubernetes:
 
     resources: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    executors: list[dict[str, Any]] = field(default_factory=list)
     claims: dict[str, dict[str, Any]] = field(default_factory=dict)
     now: datetime = BEGAN
     made: list[str] = field(default_factory=list)  # the uids of all pods that there ever were
@@ -54,6 +56,7 @@ class Kubernetes:
         observed = Observed(
             installation=self.installation,
             drivers={one["metadata"]["name"]: read_pod(one) for one in self.pods.values()},
+            executors=read_executors(self.executors),
             rival=find_elders(self.resources.values()).get(name),
             progress=self.progress.get(name),
             world=self.world,

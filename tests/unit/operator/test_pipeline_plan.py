@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,48 @@ def test_a_batch_is_run_once() -> None:
     world.wait(100_000)
     world.settle()
     assert world.made == ["pod 0"]
+
+
+def executor(number: int, phase: str, driver: str = "pod 0", **status: object) -> dict[str, Any]:
+    """An executor's pod."""
+    metadata = {"name": f"stats-exec-{number}", "uid": f"executor {number}"}
+    owner = {"uid": driver, "controller": True}
+    return {"metadata": {**metadata, "ownerReferences": [owner]}, "status": {"phase": phase, **status}}
+
+
+def test_executors_are_counted_and_why_there_are_none_is_told() -> None:
+    """Without a single one a stream does nothing, for ever: that must not look well."""
+    world = stream(executors={"instances": 2})
+    world.run()
+    assert "executors" not in world.settle(), "it has not asked for any yet"
+    no_room = [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available: 1 Insufficient cpu."}]
+    world.executors = [executor(1, "Pending", conditions=no_room), executor(2, "Pending", conditions=no_room)]
+    status = world.settle()
+    assert (status["phase"], status["executors"]) == ("Running", 0)
+    told = "attempt 1 of run 1 has no executors: stats-exec-1 waits: 0/1 nodes are available: 1 Insufficient cpu."
+    assert ready(status) == ("False", "NoExecutors", told)
+    world.executors[0]["status"] = {"phase": "Running"}
+    status = world.settle()
+    assert status["executors"] == 1
+    assert ready(status)[:2] == ("True", "Running")
+    assert "with fewer executors than it could have: stats-exec-2 waits" in ready(status)[2]
+    world.executors[1]["status"] = {"phase": "Running"}
+    assert ready(world.settle()) == ("True", "Running", "attempt 1 of run 1")
+
+
+def test_executors_of_another_driver_and_those_that_leave_do_not_count() -> None:
+    world = stream(executors={"instances": 2})
+    world.run()
+    leaving = executor(1, "Running")
+    leaving["metadata"]["deletionTimestamp"] = "now"
+    world.executors = [leaving, executor(2, "Failed"), executor(3, "Running", driver="another")]
+    assert "executors" not in world.settle()
+    not_pulled = {"name": "spark-executor", "state": {"waiting": {"reason": "ErrImagePull"}}}
+    world.executors = [executor(4, "Pending", containerStatuses=[not_pulled])]
+    assert ready(world.settle())[1:] == (
+        "NoExecutors",
+        "attempt 1 of run 1 has no executors: stats-exec-4 waits: ErrImagePull",
+    )
 
 
 def test_nothing_is_done_before_it_is_written_down() -> None:

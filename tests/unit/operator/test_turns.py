@@ -12,8 +12,8 @@ from flotilla_operator.kube import BROKER, NODE, PIPELINE, POD, STATEFULSET, TOP
 from flotilla_operator.metrics import Metrics
 from flotilla_operator.names import FINALIZER
 from flotilla_operator.pipelines import driver
-from flotilla_operator.pipelines.wish import DRIVERS, read_pipeline
-from flotilla_operator.pipelining import DRIVER
+from flotilla_operator.pipelines.wish import DRIVERS, EXECUTORS, read_pipeline
+from flotilla_operator.pipelining import DRIVER, EXECUTOR
 from flotilla_operator.turns import GRACE_S, REFUSED_S, RELIST_S, Turns
 from flotilla_operator.world import World
 
@@ -37,7 +37,7 @@ class FakeKube:
         self.warnings: dict[str, str] = {}
 
     async def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        kind = DRIVER if labels == DRIVERS else kind
+        kind = DRIVER if labels == DRIVERS else EXECUTOR if labels == EXECUTORS else kind
         self.listed.append(kind)
         if kind in self.refuses:
             raise self.refuses[kind]

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from flotilla_operator.conditions import FALSE, TRUE, Condition
-from flotilla_operator.pipelines.states import FAILED, SUCCEEDED, Pod, Record, is_to_start
+from flotilla_operator.pipelines.executors import Executors
+from flotilla_operator.pipelines.states import FAILED, RUNNING, SUCCEEDED, Pod, Record, is_to_start
 from flotilla_operator.pipelines.wish import Pipeline
 
-WAITING, STARTING, RUNNING, STOPPING, SUSPENDED = "Waiting", "Starting", "Running", "Stopping", "Suspended"
+WAITING, STARTING, STOPPING, SUSPENDED = "Waiting", "Starting", "Stopping", "Suspended"
 _SCHEDULED = "Scheduled"
 
 
@@ -19,15 +20,24 @@ class Look:
     message: str
 
 
-def of_driver(record: Record, pod: Pod) -> Look:
+def of_driver(record: Record, pod: Pod, executors: Executors) -> Look:
     """Say how it is while there is a driver."""
     if pod.is_leaving or record.stopping is not None:
         return Look(STOPPING, STOPPING, f"its driver is being ended: {record.stopping or 'somebody deleted it'}")
     if pod.phase == RUNNING:
-        return Look(RUNNING, RUNNING, _attempt(record))
+        return _running(record, executors)
     if pod.waits_for is not None:
         return Look(STARTING, "NotStarting", f"{_attempt(record)} waits: {pod.waits_for}")
     return Look(STARTING, STARTING, f"{_attempt(record)} is starting")
+
+
+def _running(record: Record, executors: Executors) -> Look:
+    """Say how it is while a driver runs: without a single executor, nothing is done."""
+    if executors.waits_for is None:
+        return Look(RUNNING, RUNNING, _attempt(record))
+    if executors.running == 0:
+        return Look(RUNNING, "NoExecutors", f"{_attempt(record)} has no executors: {executors.waits_for}")
+    return Look(RUNNING, RUNNING, f"{_attempt(record)}, with fewer executors than it could have: {executors.waits_for}")
 
 
 def between_drivers(wanted: Pipeline, record: Record, user: str | None, refusal: str | None) -> Look:

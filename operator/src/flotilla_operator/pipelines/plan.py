@@ -13,6 +13,7 @@ from flotilla_operator import conditions
 from flotilla_operator.conditions import FALSE, TRUE, Condition
 from flotilla_operator.names import API_VERSION
 from flotilla_operator.pipelines import claim, driver, looks, progress, schedule, states
+from flotilla_operator.pipelines.executors import Executors
 from flotilla_operator.pipelines.looks import Look
 from flotilla_operator.pipelines.progress import Progress
 from flotilla_operator.pipelines.states import Pod, Record
@@ -27,6 +28,7 @@ class Observed:
 
     installation: Installation
     drivers: Mapping[str, Pod] = field(default_factory=dict)  # all pods of drivers, by name
+    executors: Mapping[str, Executors] = field(default_factory=dict)  # by the uid of their driver
     rival: str | None = None  # an older Pipeline with the same checkpoint
     progress: Progress | None = None  # what its driver tells now
     world: World | None = None
@@ -129,7 +131,7 @@ def _who_uses(wanted: Pipeline, observed: Observed) -> str | None:
 
 def _look(wanted: Pipeline, record: Record, pod: Pod | None, observed: Observed) -> Look:
     if pod is not None and pod.uid != record.ended_uid:
-        return looks.of_driver(record, pod)
+        return looks.of_driver(record, pod, observed.executors.get(pod.uid, Executors()))
     return looks.between_drivers(wanted, record, _who_uses(wanted, observed), observed.refusal)
 
 
@@ -142,11 +144,18 @@ def _show(resource: Resource, wanted: Pipeline, record: Record, look: Look, obse
         **states.write_record(record),
         **progress.figures(told, before, observed.world),
         **({"driver": wanted.driver} if pod is not None else {}),
+        **_count(ours, observed),
     }
     if wanted.cron is not None and not wanted.is_suspended:
         found = schedule.following(wanted.cron, parse_time(now))
         shown["nextRunAt"] = found.strftime("%Y-%m-%dT%H:%M:%SZ")
     return Plan((), _write(resource, (_accepted(None, observed.refusal), looks.ready(look)), shown, now))
+
+
+def _count(pod: Pod | None, observed: Observed) -> dict[str, int]:
+    """Count the executors of a driver that has had any."""
+    found = observed.executors.get(pod.uid) if pod is not None else None
+    return {"executors": found.running} if found is not None else {}
 
 
 def _accepted(trouble: str | None, refusal: str | None = None) -> Condition:

@@ -18,7 +18,7 @@ from flotilla_operator.pipelines import driver, schedule
 from flotilla_operator.pipelines.progress import Farewell, read_farewell
 from flotilla_operator.pipelines.wish import ALWAYS, CHECKPOINT, DRIVER, ON_FAILURE, STREAM, Pipeline, parse_time
 
-PENDING, SUCCEEDED, FAILED = "Pending", "Succeeded", "Failed"
+PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 _FAILURE_MAX = 2000
 STEADY_S = 600  # a stream that ran for so long did well: what fails then has failed for the first time
 
@@ -65,7 +65,7 @@ def write_record(record: Record) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """A driver's pod."""
+    """A driver's pod, or an executor's."""
 
     name: str
     uid: str
@@ -89,7 +89,7 @@ class Pod:
 
 
 def read_pod(resource: Resource) -> Pod:
-    """Read a driver's pod."""
+    """Read a driver's pod, or an executor's."""
     metadata, status = resource["metadata"], resource.get("status") or {}
     said = metadata.get("annotations") or {}
     containers = {one["name"]: one for one in status.get("containerStatuses") or ()}  # others may be put beside ours

@@ -14,6 +14,7 @@ from flotilla_operator.pipelines import schedule
 
 DRIVER, EXECUTOR = "spark-driver", "spark-executor"
 DRIVERS = {PART_OF: "flotilla", COMPONENT: DRIVER}  # labels of all drivers, those of other installations as well
+EXECUTORS = {PART_OF: "flotilla", COMPONENT: EXECUTOR}
 PIPELINE_LABEL = f"{GROUP}/pipeline"  # whose driver or executor a pod is
 CHECKPOINT = f"{GROUP}/checkpoint"  # an annotation of drivers: what nobody else may use meanwhile
 BATCH, STREAM = "Batch", "Stream"
