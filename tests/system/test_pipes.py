@@ -199,6 +199,8 @@ def test_a_line_that_is_too_long_ends_it_and_nothing_of_the_line_is_sent(fleet: 
 def test_who_names_a_topic_that_is_not_there_is_told_how_to_make_it(fleet: Fleet, task: Sequence[str]) -> None:
     said = run(fleet, *task, "misspelt", code=1).stderr.decode()
     assert said == f"flotilla {task[0]}: there is no topic 'misspelt'; `flotilla topics create misspelt` makes it\n"
+    said = run(fleet, *task, "two words", code=1).stderr.decode()
+    assert said.startswith(f"flotilla {task[0]}: there is no topic 'two words'; nor can there be: a name has letters,")
 
 
 # -- as it comes --------------------------------------------------------------------------------------------------

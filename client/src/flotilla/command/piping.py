@@ -1,6 +1,7 @@
 """What commands have in common through which records flow: they look before they begin, and end as they should."""
 
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from flotilla.client.cluster import TopicInfo
 from flotilla.client.errors import TopicMissing
 from flotilla.command import asking
 from flotilla.command.errors import ServerRefused
+from flotilla.limits import TOPIC_NAME, TOPIC_NAME_SAID
 
 _PATIENCE = 2  # signals
 
@@ -20,7 +22,9 @@ def find_topic(server: asking.Server, name: str) -> TopicInfo:
         return asking.run(server, lambda admin: admin.topics.describe(name))
     except ServerRefused as error:
         if isinstance(error.__cause__, TopicMissing):
-            raise ServerRefused(f"{error}; `flotilla topics create {name}` makes it") from error
+            can_be = re.match(TOPIC_NAME, name) is not None
+            advice = f"`flotilla topics create {name}` makes it" if can_be else f"nor can there be: {TOPIC_NAME_SAID}"
+            raise ServerRefused(f"{error}; {advice}") from error
         raise
 
 
