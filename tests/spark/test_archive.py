@@ -13,6 +13,7 @@ from flotilla import Client
 from flotilla_spark.errors import FolderTaken
 from support.fleet import Fleet
 from support.sparkapps import LIMIT_S, child, kill, run, send
+from support.sparks import complaint
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -89,6 +90,22 @@ def test_the_next_run_goes_on_and_writes_nothing_twice(
         assert run(spark, "archive", *flags) == "10 records were read"
         assert places(spark, tmp_path / "a") == [(0, at) for at in range(total)]
     assert run(spark, "archive", *flags) == "0 records were read"
+
+
+def test_records_that_are_gone_end_it_unless_a_loss_is_allowed(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
+) -> None:
+    """An archive that was away for longer than records are kept can be gone on with, by who says so."""
+    flags = (name, "--url", fleet.url, "--to", tmp_path / "a", "--checkpoint", tmp_path / "c", "--once")
+    send(client, name, [b"x"] * 10)
+    run(spark, "archive", *flags)
+    send(client, name, [b"x"] * 10)
+    client.topics.delete_records(name, {0: 15})
+    told = complaint(lambda: run(spark, "archive", *flags))
+    assert "5 of the records 10 to 19" in told
+    assert "--allow-loss" in told
+    run(spark, "archive", *flags, "--allow-loss")
+    assert places(spark, tmp_path / "a") == [(0, at) for at in (*range(10), *range(15, 20))]
 
 
 def test_folders_and_checkpoints_of_something_else_are_refused(

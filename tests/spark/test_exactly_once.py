@@ -38,11 +38,11 @@ def last(folder: Path) -> int:
 
 
 def is_midway(checkpoint: Path, client: Client, target: str) -> bool:
-    """Tell whether a micro-batch has begun, was stored in part, and has not ended."""
+    """Tell whether a micro-batch has begun, was stored in part, and has not ended. The first one has no rows."""
     begun, done = last(checkpoint / "offsets"), last(checkpoint / "commits")
     stored = sum(one.next_offset for one in client.topics.offsets(target))
-    most = min((begun + 1) * ROWS_PER_BATCH, PARTITIONS * ROWS)
-    return begun > done and begun * ROWS_PER_BATCH < stored < most
+    most = min(begun * ROWS_PER_BATCH, PARTITIONS * ROWS)
+    return begun > done and (begun - 1) * ROWS_PER_BATCH < stored < most
 
 
 def kill_midway(job: "subprocess.Popen[bytes]", folder: Path, client: Client, target: str) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from flotilla import Client
 from flotilla_spark.drawing import Group, Table
+from flotilla_spark.errors import FolderTaken
 from support.fleet import Fleet
 from support.sparkapps import LIMIT_S, child, fetch, json_lines, kill, run, send
 
@@ -89,6 +90,30 @@ def test_in_a_topic_and_as_parquet_windows_are_written_once_when_they_are_over(
     rows = spark.read.parquet(str(tmp_path / "counts")).selectExpr("unix_timestamp(from) at", "*").collect()
     files = {(datetime.fromtimestamp(row["at"], UTC), row["level"], row["source"]): row["lines"] for row in rows}
     assert (files, len(rows)) == (wanted, len(wanted))
+
+
+def test_counts_that_are_written_again_after_a_crash_are_recognised(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
+) -> None:
+    """Exactly once: Spark's own order is by chance, and another one would be refused for ever."""
+    client.topics.create(f"{name}-counts", partitions=2)
+    given = (name, "--url", fleet.url, "--once", "--checkpoint", tmp_path / "c", "--to-topic", f"{name}-counts")
+    # Where there were many before, what is read from a checkpoint lies in larger tables than what was there all along.
+    for hour, groups in ((0, 3_000), (2, 300)):
+        moments = [(BEGIN + timedelta(hours=hour), f"{at}") for at in range(groups)]
+        moments.append((BEGIN + timedelta(hours=hour + 1), "clock"))
+        rows = [{"time": at.isoformat(), "level": "info", "source": source} for at, source in moments]
+        send(client, name, json_lines(rows))
+        run(spark, "log_stats", *given)
+    commits = tmp_path / "c" / "commits"
+    last = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
+    for file in (f"{last}", f".{last}.crc"):
+        (commits / file).unlink()  # as if it had been killed before it could say that it was done
+    run(spark, "log_stats", *given)
+    found = Counter(json.loads(record.value)["source"] for record in fetch(client, f"{name}-counts"))
+    assert found == Counter([*(f"{at}" for at in range(3_000)), "clock", *(f"{at}" for at in range(300))])
+    with pytest.raises(FolderTaken, match=f"is for the topic '{name}-counts'"):
+        run(spark, "log_stats", *given[:-1], "elsewhere")
 
 
 def test_the_table_of_a_run_that_ends_is_whole(

@@ -144,6 +144,9 @@ def test_a_stream_that_cannot_be_is_refused_in_our_words(
         ({}, set()),
         ({"startingOffsets": '{"options": {"0": 8, "1": -1}}'}, every(0, 8)),
         ({"startingTimestamp": "0"}, every(0) | every(1)),
+        ({"startingOffsetsByTimestamp": '{"options": {"0": 9999999999999, "1": 0}}'}, every(1)),
+        ({"subscribe": "", "assign": '{"options": [1]}', "startingOffsets": "earliest"}, every(1)),
+        ({"startingOffsets": "earliest", "minPartitions": "7", "route": "direct"}, every(0) | every(1)),
     ],
 )
 def test_offsets_say_where_a_stream_begins(
@@ -160,6 +163,12 @@ def test_offsets_say_where_a_stream_begins(
     client.topics.create(name, partitions=1)
     copy(read_stream(spark, fleet.url, topic, **options), fleet.url, name, tmp_path / "checkpoint")
     assert {value.decode() for value in values_of(client, name)} == wanted
+
+
+def test_columns_are_given(spark: SparkSession, fleet: Fleet, topic: str) -> None:
+    """Whoever wants others is told so before a query runs."""
+    reader = spark.read.format("flotilla").option("url", fleet.url).schema("value string")
+    assert "the columns are given: leave schema(…) out" in complaint(lambda: reader.load(topic).count())
 
 
 def test_a_server_that_is_not_there_is_told_so(spark: SparkSession) -> None:

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from flotilla import Client
 from support.cluster import wait_until
 from support.fleet import Fleet
-from support.sparks import copy, fill, read_stream, values_of
+from support.sparks import complaint, copy, fill, read_stream, values_of
 
 
 def test_micro_batches_are_no_larger_than_said_and_a_checkpoint_is_gone_on_from(
@@ -34,11 +34,35 @@ def test_micro_batches_are_no_larger_than_said_and_a_checkpoint_is_gone_on_from(
     fill(client, name, b"a900")
     client.topics.grow(name, 3)
     fill(client, name, b"c0", b"c1", partition=2)
-    assert run() == [3]
+    assert run() == [1, 2], "where a new partition begins is noted first"
     found = values_of(client, f"{name}-out")
     wanted = [b"a%d" % at for at in range(901)] + [b"b%d" % at for at in range(300)] + [b"c0", b"c1"]
     assert sorted(found) == sorted(wanted)
     assert [one for one in found if one[:1] == b"a"] == wanted[:901]
+
+
+def test_where_a_query_began_is_kept_whatever_becomes_of_its_first_micro_batches(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
+) -> None:
+    """Nothing is skipped in silence: a micro-batch that is run again begins where it did, and misses what is gone."""
+    for topic in (name, f"{name}-out"):
+        client.topics.create(topic, partitions=1)
+    fill(client, name, *(b"%d" % at for at in range(10)))
+    checkpoint = tmp_path / "checkpoint"
+
+    def run() -> list[int]:
+        rows = read_stream(spark, fleet.url, name, startingOffsets="earliest")
+        return copy(rows, fleet.url, f"{name}-out", checkpoint)
+
+    assert run() == [10]
+    for file in ("1", ".1.crc"):
+        (checkpoint / "commits" / file).unlink()  # as if it had been killed before it could say that it was done
+    assert run() == [10]
+    assert len(values_of(client, f"{name}-out")) == 10, "what was stored is recognised"
+    for file in ("1", ".1.crc"):
+        (checkpoint / "commits" / file).unlink()
+    client.topics.delete_records(name, {0: 4})
+    assert f"4 of the records 0 to 9 of partition 0 of '{name}' are not there" in complaint(run)
 
 
 def test_partitions_and_topics_that_come_while_a_query_runs_are_read_from_their_beginning(

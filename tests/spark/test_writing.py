@@ -75,6 +75,22 @@ def test_rows_that_cannot_be_records_are_refused_in_our_words(
     assert values_of(client, "refusing") == []
 
 
+def test_what_was_read_can_be_written_as_it_is(spark: SparkSession, fleet: Fleet, client: Client, name: str) -> None:
+    """As with Kafka's sink: offsets and times are given anew, and headers go along unless they are not wanted."""
+    for topic in (name, f"{name}-a", f"{name}-b"):
+        client.topics.create(topic, partitions=2)
+    with client.producer() as producer:
+        producer.send(name, b"x", key=b"k", headers=(("h", b"1"),), partition=1)
+    reader = spark.read.format("flotilla").option("url", fleet.url).option("includeHeaders", "true")
+    save(reader.load(name), fleet, topic=f"{name}-a", compression="zstd")
+    save(reader.load(name), fleet, topic=f"{name}-b", includeHeaders="false")
+    found = [client.read_arrow(f"{name}-{to}", columns=["partition", "key", "headers"]).to_pylist() for to in "ab"]
+    assert found == [
+        [{"partition": 1, "key": b"k", "headers": [{"name": "h", "value": b"1"}]}],
+        [{"partition": 1, "key": b"k", "headers": None}],
+    ]
+
+
 def test_a_log_is_not_overwritten(spark: SparkSession, fleet: Fleet) -> None:
     """It would take records away from others; mode('overwrite') says so."""
     writer = spark.range(1).selectExpr("'x' AS value").write.format("flotilla").option("url", fleet.url)

@@ -45,6 +45,9 @@ def add_topics(parser: argparse.ArgumentParser) -> None:
         "--from", dest="start", default="earliest", metavar="OFFSETS", type=read_start,
         help='where a first run begins: earliest, latest or {"TOPIC": {"0": 23}} (earliest); a later one goes on',
     )  # fmt: skip
+    what.add_argument(
+        "--allow-loss", action="store_true", help="go on where records were removed before they were read (fail)"
+    )
     what.add_argument("--at-most", type=read_count, metavar="N", help="how many records a micro-batch has (all)")
 
 

@@ -60,8 +60,10 @@ class Folder:
             stream.close()
 
 
-def claim(session: SparkSession, application: str, checkpoint: str, output: str | None = None) -> None:
-    """See that checkpoint and folder belong to this application and to each other; raises FolderTaken.
+def claim(
+    session: SparkSession, application: str, checkpoint: str, output: str | None = None, topic: str | None = None
+) -> None:
+    """See that checkpoint and folder, or topic, belong to this application and to each other; raises FolderTaken.
 
     The folder is marked first: what is marked there, and has nothing else, belongs to nobody yet.
     """
@@ -73,8 +75,12 @@ def claim(session: SparkSession, application: str, checkpoint: str, output: str 
     if is_used and not mark:
         raise FolderTaken(f"--checkpoint {checkpoint} is one of another query: give another folder")
     if output is None:
+        if mark and mark.get("topic") != topic:
+            theirs_is = f"for the topic '{mark['topic']}'" if "topic" in mark else "for a folder"
+            raise FolderTaken(f"--checkpoint {checkpoint} is {theirs_is}: what it has read is there; give another one")
         if not mark:
-            progress.write_mark({"application": application, "id": str(uuid.uuid4())})
+            named = {} if topic is None else {"topic": topic}
+            progress.write_mark({"application": application, "id": str(uuid.uuid4()), **named})
         return
     files = Folder(session, output)
     theirs = files.read_mark()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS = "headers array<struct<key: string, value: binary>>"
 
+_MS_MAX = ((1 << 63) - 1) // 1000  # Spark counts microseconds, in 64 bits
 WANTED = ("key", "value", "topic", "partition", "offset", "timestamp", "append_time")
 
 
@@ -25,12 +26,26 @@ def wanted(*, include_headers: bool) -> list[str]:
     return [*WANTED, "headers"] if include_headers else list(WANTED)
 
 
+def _possible(times: "pa.Array") -> "pa.Array":
+    """Leave times out that are beyond what Spark can hold, as of a producer that took nanoseconds for milliseconds."""
+    import pyarrow as pa  # noqa: PLC0415 - only tasks need it
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    try:
+        times.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        numbers = times.cast(pa.int64())
+        is_possible = pc.less_equal(pc.abs(pc.max_element_wise(numbers, -_MS_MAX - 1)), _MS_MAX)
+        return pc.if_else(is_possible, times, None)
+    return times
+
+
 def convert(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     """Turn a batch of ours into one of Spark's. A record without a time of its producer's has that of its leader."""
     import pyarrow as pa  # noqa: PLC0415 - only tasks need it
     import pyarrow.compute as pc  # noqa: PLC0415
 
-    given = batch.column("timestamp")
+    given = _possible(batch.column("timestamp"))
     columns = {
         "key": batch.column("key"),
         "value": batch.column("value"),

@@ -303,6 +303,8 @@ def _pack_headers(column: pa.Array) -> pa.Array | None:
     known: dict[Any, bytes] = {(): b""}
     blobs = []
     for row in column.to_pylist():
+        if any(one is None or one["key"] is None for one in row or ()):
+            raise RowInvalid("a row has a header without a name: a header has a name, and a value that may be empty")
         pairs = tuple((one["key"], one["value"] or b"") for one in row or ())
         if pairs not in known:
             known[pairs] = encode_headers(pairs)

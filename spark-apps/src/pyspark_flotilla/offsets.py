@@ -30,7 +30,6 @@ class Span:
     partition: int
     start: int
     end: int
-    may_begin_later: bool = False  # what was removed before it began is not missed
 
     @property
     def count(self) -> int:
@@ -68,12 +67,31 @@ def resolve(
             asked = (place[0], edge.ms)
             if asked not in moments:
                 moments[asked] = find(*asked)
-            found[place] = moments[asked][place[1]]
+            # Where no record is as late as that, it is the end, which may have moved on since it was asked for.
+            found[place] = min(moments[asked][place[1]], bounds.next)
         elif edge in {EARLIEST, LATEST}:
             found[place] = bounds.first if edge == EARLIEST else bounds.next
         else:
             found[place] = edge
     return found
+
+
+def advance(
+    begun: Mapping[Place, int], known: Mapping[Place, Bounds], until: Mapping[Place, int] | None, most: int | None
+) -> dict[Place, int]:
+    """Tell where a micro-batch ends that begins at `begun`, has `most` records, and nothing from `until` on.
+
+    A partition that is new, or was made anew, ends where it begins: it is read from there by the next one, whose start
+    is written down by then. So a micro-batch that is run again is the same, and misses what was removed meanwhile. One
+    that is not there any more stays where it is, and so does one that came after `until` was noted.
+    """
+    new = {place for place, bounds in known.items() if place not in begun or bounds.next < begun[place]}
+    begins = {place: max(begun[place], bounds.first) for place, bounds in known.items() if place not in new}
+    ends = {place: known[place].next for place in begins}
+    if until is not None:
+        new &= until.keys()
+        ends = {place: max(begins[place], min(at, until[place])) for place, at in ends.items() if place in until}
+    return {**begun, **{place: known[place].first for place in new}, **limit(begins, ends, most)}
 
 
 def limit(start: Mapping[Place, int], latest: Mapping[Place, int], records: int | None) -> dict[Place, int]:
@@ -89,7 +107,7 @@ def limit(start: Mapping[Place, int], latest: Mapping[Place, int], records: int 
         return dict(latest)
     share = max(0, records - full)
     return {
-        place: start[place] + 1 + (waiting[place] - 1) * share // (total - full) if waiting[place] else end
+        place: start[place] + 1 + (waiting[place] - 1) * share // max(1, total - full) if waiting[place] else end
         for place, end in latest.items()
     }
 
@@ -108,4 +126,4 @@ def split(spans: Iterable[Span], least: int | None, most: int | None) -> list[Sp
 
 def _cut(span: Span, parts: int) -> list[Span]:
     edges = [span.start + span.count * at // parts for at in range(parts + 1)]
-    return [Span(span.topic, span.partition, start, end, span.may_begin_later) for start, end in pairwise(edges)]
+    return [Span(span.topic, span.partition, start, end) for start, end in pairwise(edges)]

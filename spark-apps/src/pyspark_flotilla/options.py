@@ -220,6 +220,8 @@ def _read_where(given: _Given) -> Where:
     route = given.text("route") or "auto"
     if route not in {"auto", "direct", "gateway"}:
         raise OptionInvalid(f"route is '{route}'; it must be auto, direct or gateway")
+    if given.text("token") is not None and given.text("tokenFile") is not None:
+        raise OptionInvalid("token and tokenFile are two ways to give one thing: give one of them")
     return Where(found, given.text("token"), given.text("tokenFile"), given.text("ca"), route)
 
 
@@ -230,7 +232,10 @@ def _read_choice(given: _Given) -> Choice:
     if more or not text:
         raise OptionInvalid("say which topics: give exactly one of subscribe, subscribePattern, assign, or load(topic)")
     if way in {"subscribe", "path"}:
-        return Choice(topics=tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip())))
+        names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+        if not names:
+            raise OptionInvalid(f"{'load(topic)' if way == 'path' else way} is '{text}', which names no topic")
+        return Choice(topics=names)
     if way == "subscribePattern":
         try:
             re.compile(text)

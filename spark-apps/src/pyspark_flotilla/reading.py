@@ -1,5 +1,6 @@
 """Readers: the driver finds out which records a query is about, and each task fetches its share from the brokers."""
 
+import functools
 import logging
 import re
 import time
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_flotilla")
 
+STALE_S = 5.0  # for which a broker may believe that it leads, and answer with what it had; brokers need 3
 ASK_S_MIN = 0.05  # between two questions what there is: Spark asks a hundred times a second while nothing comes
 
 
@@ -44,7 +46,7 @@ def find(client: "Client", options: ReadOptions, *, may_lack: bool = False) -> d
 
     With `may_lack`, those that are not there are left out: a query that has begun looks at them by itself.
     """
-    from flotilla.client.errors import TopicMissing  # noqa: PLC0415 - what is pickled does not bring its modules along
+    from flotilla.client.errors import NotAllowed, TopicMissing  # noqa: PLC0415 - what is pickled does not bring it along
 
     choice = options.choice
     names: Sequence[str] = choice.topics or sorted({topic for topic, _ in choice.places})
@@ -60,10 +62,19 @@ def find(client: "Client", options: ReadOptions, *, may_lack: bool = False) -> d
         except TopicMissing:
             if not may_lack and choice.pattern is None:  # one that matched may have been removed a moment later
                 raise
+        except NotAllowed:
+            if choice.pattern is None:
+                raise
+            _tell_once(f"topic '{name}' matches '{choice.pattern}', but this token may not read it: it is left out")
     missing = [f"{partition} of '{topic}'" for topic, partition in choice.places if (topic, partition) not in found]
     if missing and not may_lack:
         raise OptionInvalid(f"assign names partitions that are not there: {', '.join(missing)}")
     return {place: bounds for place, bounds in found.items() if not choice.places or place in choice.places}
+
+
+@functools.cache
+def _tell_once(text: str) -> None:
+    logger.warning("%s", text)
 
 
 def find_moment(client: "Client", topic: str, ms: int) -> dict[int, int]:
@@ -81,7 +92,8 @@ def lose(texts: Iterable[str], options: ReadOptions) -> None:
     """Tell what is not there. Raises DataLoss, unless a query does without."""
     found = list(texts)
     if found and options.fail_on_data_loss:
-        raise DataLoss(f"{'; '.join(found)}. With failOnDataLoss=false a query goes on without")
+        hint = "With failOnDataLoss=false (an application: with --allow-loss) a query goes on without"
+        raise DataLoss(f"{'; '.join(found)}. {hint}")
     for text in found:
         logger.warning("%s", text)
 
@@ -122,7 +134,7 @@ def read(options: ReadOptions, partition: InputPartition) -> Iterator["pa.Record
         except TopicMissing:
             if options.fail_on_data_loss:
                 raise
-    if count < span.count and not span.may_begin_later:
+    if count < span.count:
         text = (
             f"{span.count - count} of the records {span.start} to {span.end - 1} of partition {span.partition} of "
             f"'{span.topic}' are not there: they were removed, or the topic was made anew"
@@ -163,13 +175,19 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what comes, one micro-batch after the other. Partitions that are new are read from their beginning."""
+    """Reads what comes, one micro-batch after the other. Partitions that are new are read from their beginning.
+
+    The first one is empty: it has Spark write down where the query begins. Spark keeps where micro-batches end, and
+    asks anew for the start of the first if that is run again, when `earliest` or `latest` may be something else.
+    """
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._client: Client | None = None
         self._asked_at = 0.0
         self._known: dict[Place, Bounds] = {}  # as it was when last asked for
+        self._initial: dict[Place, int] | None = None
+        self._is_new = True  # until the first micro-batch, or one that is run again, was planned
         self._told: set[str] = set()  # losses that a query goes on without
         self._until: dict[Place, int] | None = None  # where a query ends that reads what is available now
 
@@ -195,34 +213,48 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def moment(topic: str, ms: int) -> Mapping[int, int]:
             return find_moment(self._connect(), topic, ms)
 
-        return offsets.to_json(offsets.resolve(self._options.start, known, moment))
+        self._initial = offsets.resolve(self._options.start, known, moment)
+        return offsets.to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Tell how much a micro-batch takes."""
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    def latestOffset(self, start: Offsets | None = None, limit: ReadLimit | None = None) -> Offsets:  # noqa: N802
-        """Tell where the next micro-batch ends. Partitions that are not there any more stay where they are."""
-        begun = offsets.from_json(start or {})
-        known = self._ask()
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
+        """Tell where the next micro-batch ends."""
+        begun = offsets.from_json(start)
+        is_first, self._is_new = self._is_new and begun == self._initial, False
+        if is_first:
+            return offsets.to_json(begun)
+        known = self._look(begun)
         self._look_for_losses(begun, known)
-        anew = {place for place, at in begun.items() if place in known and known[place].next < at}
-        begins = {
-            place: bounds.first if place in anew else begun.get(place, bounds.first) for place, bounds in known.items()
-        }
-        # What was made anew is read from its beginning, by the next micro-batch: this one has a start behind its end.
-        ends = {place: bounds.first if place in anew else bounds.next for place, bounds in known.items()}
-        if self._until is not None:  # a partition that came later is for the next run
-            ends = {place: min(at, self._until[place]) for place, at in ends.items() if place in self._until}
-        ends = {place: max(at, begins[place]) for place, at in ends.items()}
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return offsets.to_json({**begun, **offsets.limit(begins, ends, most)})
+        return offsets.to_json(offsets.advance(begun, known, self._until, most))
+
+    def _look(self, begun: Mapping[Place, int]) -> dict[Place, Bounds]:
+        """Ask what there is. Raises TopicMissing for a topic that was never there.
+
+        Where a partition ends before what was read of it, it was made anew; or somebody answers who leads no more,
+        which passes.
+        """
+        from flotilla.client.errors import TopicMissing  # noqa: PLC0415 - as above
+
+        known, until_s = self._ask(), time.monotonic() + STALE_S
+        while behind_the_end(begun, known) and time.monotonic() < until_s:
+            known = self._ask()
+        there = {topic for topic, _ in (*known, *begun)}
+        for name in self._options.choice.topics:
+            if name not in there:
+                raise TopicMissing(f"there is no topic '{name}'", "not_found", {})
+        return known
 
     def _look_for_losses(self, begun: Mapping[Place, int], known: Mapping[Place, Bounds]) -> None:
         """See that what a query has read is still of the same topics, and tell each loss once."""
         lost = [f"partition {partition} of '{topic}'" for topic, partition in sorted(set(begun) - set(known))]
-        found = {f"{one} is not there any more" for one in lost} | set(behind_the_end(begun, known))
+        found = {f"{one} is not there any more, or not chosen any more" for one in lost} | set(
+            behind_the_end(begun, known)
+        )
         lose(sorted(found - self._told), self._options)
         self._told = found
 
@@ -235,15 +267,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets.to_json({place: bounds.next for place, bounds in self._known.items()})
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        """Share a micro-batch out: in the same way whenever it is asked for, so that one that runs again is the same.
-
-        A partition that is new has no start. It is read from offset 0, and begins where its first record is.
-        """
+        """Share a micro-batch out: in the same way whenever it is asked for, as it may be run again."""
+        self._is_new = False
         begun = offsets.from_json(start)
-        spans = [
-            Span(*place, begun.get(place, 0), at, may_begin_later=place not in begun)
-            for place, at in sorted(offsets.from_json(end).items())
-        ]
+        ends = sorted(offsets.from_json(end).items())
+        spans = [Span(*place, begun[place], at) for place, at in ends if place in begun]
         return share(spans, self._options)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:

@@ -31,15 +31,25 @@ class FlotillaSource(DataSource):
         include = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
         return columns.schema(include_headers=include)
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is ours
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Read what is there."""
+        self._check(schema)
         options = read_options(self.options, is_stream=False)
         return BatchReader(replace(options, where=locate(options.where)))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's name
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Read what comes."""
+        self._check(schema)
         options = read_options(self.options, is_stream=True)
         return StreamReader(replace(options, where=locate(options.where)))
+
+    def _check(self, wanted: StructType) -> None:
+        """See that nobody wants other columns than there are; raises OptionInvalid."""
+        ours = self.schema().replace(", ", ",").replace(": ", ":").replace(" ", ":")  # as Spark writes types down
+        if wanted.simpleString() != f"struct<{ours}>":
+            raise OptionInvalid(
+                f"the columns are given: leave schema(…) out, and select what you want of {self.schema()}"
+            )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Append rows."""

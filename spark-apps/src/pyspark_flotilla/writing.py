@@ -40,6 +40,7 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
     "partition": (IntegerType, LongType, ShortType, ByteType),
     "headers": (ArrayType,),
 }
+_PASSED_OVER = {"offset", "timestamp", "timestampType"}  # a record that was read gets others when it is written
 _HEADERS = "array<struct<key:string,value:binary>>"
 
 
@@ -52,7 +53,7 @@ class Written(WriterCommitMessage):
 
 def check(schema: StructType, options: WriteOptions) -> None:
     """See whether rows can be records; raises OptionInvalid."""
-    found = {one.name: one.dataType for one in schema.fields}
+    found = {one.name: one.dataType for one in schema.fields if one.name not in _PASSED_OVER}
     unknown = [name for name in found if name not in _TYPES]
     if unknown:
         raise OptionInvalid(

@@ -31,6 +31,16 @@ def test_the_time_is_that_of_the_producer_or_else_of_the_leader() -> None:
     assert plain.schema == timed.schema
 
 
+def test_a_time_that_spark_cannot_hold_is_that_of_the_leader() -> None:
+    """One producer that takes nanoseconds for milliseconds does not keep everybody from reading the topic."""
+    most, least = (1 << 63) - 1, -(1 << 63)
+    given = [1_700_000_000_000_000_000, 5, most, least, most // 1000, -(most // 1000), -(most // 1000) - 2]
+    made = convert(to_record_batch(Place("t", 0), decode(encode([b"a"] * len(given), timestamps_ms=given))))
+    assert made.column("timestampType").to_pylist() == [1, 0, 1, 1, 0, 0, 1]
+    times = made.column("timestamp").cast(pa.int64()).to_pylist()
+    assert [times[at] for at in (1, 4, 5)] == [5_000, most // 1000 * 1000, -(most // 1000) * 1000]
+
+
 def test_neither_drivers_nor_tasks_load_pandas() -> None:
     """It takes each of Spark's many processes longer than everything else together."""
     script = """

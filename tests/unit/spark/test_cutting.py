@@ -133,6 +133,8 @@ def test_a_batch_ends_before_it_is_too_large() -> None:
         ({"value": "x", "topic": None}, "a row names no topic"),
         ({"value": "x", "topic": "a", "partition": 3}, "for partition 3 of 'a', which has 3"),
         ({"value": "x", "topic": "a", "partition": -1}, "for partition -1 of 'a'"),
+        ({"value": "x", "topic": "a", "headers": [None]}, "a row has a header without a name"),
+        ({"value": "x", "topic": "a", "headers": [{"key": None, "value": b"b"}]}, "a row has a header without a name"),
     ],
 )
 def test_rows_that_cannot_be_records_are_refused(row: dict[str, Any], text: str) -> None:

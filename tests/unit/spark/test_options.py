@@ -98,6 +98,9 @@ def test_a_time_for_all_wins_over_times_by_partition_and_these_over_offsets() ->
         ({**ORDERS, "failOnDataLoss": "no"}, False, "failOnDataLoss is 'no'; it must be true or false"),
         ({**ORDERS, "minPartitions": "0"}, False, "a number from 1 on"),
         ({**ORDERS, "route": "sideways"}, False, "auto, direct or gateway"),
+        ({"subscribe": " , "}, False, "subscribe is ',', which names no topic"),
+        ({"path": ","}, False, r"load\(topic\) is ',', which names no topic"),
+        ({**ORDERS, "token": "a", "tokenFile": "b"}, False, "token and tokenFile are two ways to give one thing"),
         ({**ORDERS, "url": "a", "kafka.bootstrap.servers": "b"}, False, "two names of one thing"),
     ],
 )

@@ -18,6 +18,7 @@ from flotilla_spark.drawing import Group, Table
 from flotilla_spark.jobs.topics import read_stream
 from flotilla_spark.parsing import load_pattern, parse
 from flotilla_spark.running import StreamWork
+from pyspark_flotilla import in_order
 
 UNREAD = "(does not parse)"
 _AHEAD = "INTERVAL 1 DAY"
@@ -44,8 +45,9 @@ def count(lines: DataFrame, window: str, late: str) -> DataFrame:
 
 
 def to_records(counted: DataFrame) -> DataFrame:
-    """Write counts as JSON, with the source as the key."""
-    return counted.select(f.col("source").alias("key"), f.to_json(f.struct("*")).alias("value"))
+    """Write counts as JSON, with the source as the key; in an order of their own, as Spark's is by chance."""
+    ordered = in_order(counted, "from", "to", "level", "source")
+    return ordered.select(f.col("source").alias("key"), f.to_json(f.struct("*")).alias("value"))
 
 
 class Screen:
@@ -97,7 +99,7 @@ def start(session: SparkSession, options: argparse.Namespace) -> StreamWork:
     """Start the query."""
     pattern = load_pattern(session, options.pattern)
     if options.checkpoint is not None:
-        claim(session, "log_stats", options.checkpoint, options.to_parquet)
+        claim(session, "log_stats", options.checkpoint, options.to_parquet, options.to_topic)
     counted = count(parse(read_stream(session, options), options.format, pattern), options.window, options.late)
     when = trigger(options)
     if options.to_topic is None and options.to_parquet is None:

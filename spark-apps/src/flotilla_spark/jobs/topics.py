@@ -14,6 +14,7 @@ def read_stream(session: SparkSession, options: argparse.Namespace, more: Mappin
         **source_options(options),
         "subscribe": ",".join(options.topics),
         "startingOffsets": options.start,
+        "failOnDataLoss": str(not options.allow_loss).lower(),
         **(more or {}),
     }
     if options.at_most is not None:
