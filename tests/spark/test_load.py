@@ -1,7 +1,9 @@
 """Files become records, each row one, as it is."""
 
 import csv
+import gzip
 import json
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -47,6 +49,26 @@ def test_json_lines_are_records_to_the_byte(
     (tmp_path / "rows.jsonl").write_bytes(b"\n\n".join(lines) + b"\r\n")
     found = load(spark, fleet, client, name, tmp_path / "rows.jsonl")
     assert sorted(found, key=repr) == sorted(((None, line) for line in lines), key=repr)
+
+
+def test_while_it_works_it_tells_how_far_it_is(
+    spark: SparkSession,
+    fleet: Fleet,
+    client: Client,
+    name: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a file that is compressed, too."""
+    monkeypatch.setattr("flotilla_spark.jobs.load._SHOW_PLAIN_S", 0.0)
+    lines = [b'{"at": %d}' % at for at in range(200_000)]
+    (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(b"\n".join(lines)))
+    client.topics.create(name, partitions=1)
+    told = run(spark, "load", name, tmp_path / "rows.jsonl.gz", "--url", fleet.url, "--format", "jsonl")
+    assert told == "200,000 records were written"
+    assert re.search(r"flotilla-spark load: [\d,]+ records, 0 of 1 parts, 0 %", capfd.readouterr().err)
+    assert [record.value for record in fetch(client, name)] == lines
 
 
 def test_a_field_is_the_key_and_another_the_value(
