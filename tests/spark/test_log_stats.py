@@ -148,7 +148,8 @@ def test_on_a_terminal_the_table_grows_until_ctrl_c(fleet: Fleet, client: Client
     main, terminal = pty.openpty()
     process = child(fleet.url, "log_stats", name, "--every", "1s", stdin=terminal, stdout=terminal, stderr=terminal)
     try:
-        shown = read_until(main, "INFO web 3")
+        shown = read_until(main, "Spark is starting")
+        shown += read_until(main, "INFO web 3")
         produce(client, name, [(BEGIN, "info", "web")] * 2 + [(BEGIN + WINDOW, "error", "\033[31mred")])
         shown += read_until(main, "INFO web 5")
         assert "·[31mred" in shown

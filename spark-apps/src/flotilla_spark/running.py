@@ -103,6 +103,8 @@ def run(name: str, options: argparse.Namespace, start: Callable[[SparkSession, a
     stopping.listen()
     session = None
     began_s = time.monotonic()
+    if sys.stderr.isatty():
+        print(f"flotilla-spark {name}: Spark is starting, which takes some seconds", file=sys.stderr, flush=True)  # noqa: T201
     try:
         session = make_session(name, is_verbose=options.verbose)
         stopping.listen()
