@@ -114,6 +114,8 @@ def test_counts_that_are_written_again_after_a_crash_are_recognised(
     assert found == Counter([*(f"{at}" for at in range(3_000)), "clock", *(f"{at}" for at in range(300))])
     with pytest.raises(FolderTaken, match=f"is for the topic '{name}-counts'"):
         run(spark, "log_stats", *given[:-1], "elsewhere")
+    with pytest.raises(FolderTaken, match=f"is for the topic '{name}-counts'"):
+        run(spark, "log_stats", *given[:-2], "--to-parquet", tmp_path / "counts")
 
 
 def test_the_table_of_a_run_that_ends_is_whole(

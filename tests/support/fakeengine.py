@@ -79,6 +79,9 @@ class FakeEngine:
     async def refresh(self, name: str) -> TopicInfo:
         return await self.find(name)
 
+    async def refresh_anew(self, name: str) -> TopicInfo:
+        return await self.find(name)
+
     def topic(self, _: str) -> TopicInfo | None:
         return self.info
 

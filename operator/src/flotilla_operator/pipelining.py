@@ -14,7 +14,7 @@ from flotilla_operator.cache import Cache
 from flotilla_operator.drivers import Drivers, ask_all
 from flotilla_operator.errors import OperatorError
 from flotilla_operator.kube import PIPELINE, POD, Kube
-from flotilla_operator.pipelines.executors import read_executors
+from flotilla_operator.pipelines.executors import count_executors
 from flotilla_operator.pipelines.plan import Observed, plan_pipeline
 from flotilla_operator.pipelines.progress import Progress
 from flotilla_operator.pipelines.states import PENDING, Pod, read_pod
@@ -85,13 +85,17 @@ class Pipelining:
     def _pods(self) -> dict[str, Pod]:
         return {one["metadata"]["name"]: read_pod(one) for one in self._cache.all(DRIVER)}
 
+    def _executors(self) -> list[Pod]:
+        return [read_pod(one) for one in self._cache.all(EXECUTOR)]
+
     def _decide(
         self, given: Given, progress: Mapping[str, Progress], troubles: Mapping[str, str]
     ) -> list[tuple[str, Resource, Plan]]:
-        pods = {
-            name: replace(one, waits_for=one.waits_for or troubles.get(one.uid)) for name, one in self._pods().items()
-        }
-        executors = read_executors(self._cache.all(EXECUTOR))
+        def explained(pod: Pod) -> Pod:
+            return replace(pod, waits_for=pod.waits_for or troubles.get(pod.uid))
+
+        pods = {name: explained(one) for name, one in self._pods().items()}
+        executors = count_executors(map(explained, self._executors()))
         elders = find_elders(self._cache.all(PIPELINE))
         plans = []
         for one in self._mine():
@@ -111,8 +115,13 @@ class Pipelining:
         return plans
 
     async def _ask_why_late(self) -> dict[str, str]:
-        """Ask why pods have not started that should have: of what is missing for a volume, only events tell."""
-        late = [one.uid for one in self._pods().values() if is_late(one, self._now())]
+        """Ask why pods have not started that should have: of what is missing for a volume, only events tell.
+
+        One executor speaks for all of its driver.
+        """
+        now = self._now()
+        late = [one.uid for one in self._pods().values() if is_late(one, now)]
+        late += {one.owner: one.uid for one in self._executors() if is_late(one, now)}.values()
         return await ask_all({uid: self._kube.warning(uid) for uid in late[:_ASKED_MAX]})
 
 

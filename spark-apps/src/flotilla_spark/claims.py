@@ -74,13 +74,12 @@ def claim(
         raise FolderTaken(f"--checkpoint {checkpoint} is one of '{mark.get('application')}': give another folder")
     if is_used and not mark:
         raise FolderTaken(f"--checkpoint {checkpoint} is one of another query: give another folder")
+    if is_used and mark.get("topic") != topic:
+        raise FolderTaken(_elsewhere(checkpoint, mark))
+    made = {"application": application, "id": str(uuid.uuid4()), **({} if topic is None else {"topic": topic})}
     if output is None:
-        if mark and mark.get("topic") != topic:
-            theirs_is = f"for the topic '{mark['topic']}'" if "topic" in mark else "for a folder"
-            raise FolderTaken(f"--checkpoint {checkpoint} is {theirs_is}: what it has read is there; give another one")
-        if not mark:
-            named = {} if topic is None else {"topic": topic}
-            progress.write_mark({"application": application, "id": str(uuid.uuid4()), **named})
+        if not mark or mark.get("topic") != topic:
+            progress.write_mark(made)
         return
     files = Folder(session, output)
     theirs = files.read_mark()
@@ -98,6 +97,10 @@ def claim(
             f"--checkpoint {checkpoint} is that of another folder than {output}, which would lack what was read: "
             "give both as they were, or give another checkpoint"
         )
-    made = {"application": application, "id": str(uuid.uuid4())}
     files.write_mark(made)
     progress.write_mark(made)
+
+
+def _elsewhere(checkpoint: str, mark: dict[str, Any]) -> str:
+    where = f"the topic '{mark['topic']}'" if "topic" in mark else "a folder"
+    return f"--checkpoint {checkpoint} is for {where}, where what it has read is: give another one"

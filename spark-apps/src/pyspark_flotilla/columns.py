@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp_ltz, timestampType int"
+)
 HEADERS = "headers array<struct<key: string, value: binary>>"
 
 _MS_MAX = ((1 << 63) - 1) // 1000  # Spark counts microseconds, in 64 bits

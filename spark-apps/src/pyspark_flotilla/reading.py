@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_flotilla")
 
 STALE_S = 5.0  # for which a broker may believe that it leads, and answer with what it had; brokers need 3
+_AGAIN_S = 0.25
 ASK_S_MIN = 0.05  # between two questions what there is: Spark asks a hundred times a second while nothing comes
 
 
@@ -111,6 +112,32 @@ def behind_the_end(wanted: Mapping[Place, int], known: Mapping[Place, Bounds]) -
 # -- in tasks -----------------------------------------------------------------------------------------------
 
 
+def fetch(client: "Client", span: Span, columns: Sequence[str]) -> Iterator["pa.RecordBatch"]:
+    """Fetch records that were there when they were shared out; what was removed since is left out.
+
+    Who says that there are fewer leads no more, and does not know it yet; or the topic was made anew.
+    """
+    start, until_s = span.start, time.monotonic() + STALE_S
+    while True:
+        for batch in client.iter_arrow(
+            span.topic,
+            partitions=[span.partition],
+            start={span.partition: start},
+            end={span.partition: span.end},
+            columns=columns,
+            on_gone="earliest",
+        ):
+            if batch.num_rows:
+                start = batch.column("offset")[-1].as_py() + 1
+                yield batch
+        if start >= span.end or time.monotonic() > until_s:
+            return
+        there = {one.index: one.first_offset for one in client.topics.offsets(span.topic)}
+        if there.get(span.partition, span.end) >= span.end:
+            return  # all of it is gone
+        time.sleep(_AGAIN_S)
+
+
 def read(options: ReadOptions, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
     """Fetch records, as Spark's columns. Raises DataLoss, unless a query does without what is gone."""
     from flotilla.client.errors import TopicMissing  # noqa: PLC0415 - what is pickled does not bring its modules along
@@ -121,14 +148,7 @@ def read(options: ReadOptions, partition: InputPartition) -> Iterator["pa.Record
     span, count = partition.span, 0
     with connect(options.where) as client:
         try:
-            for batch in client.iter_arrow(
-                span.topic,
-                partitions=[span.partition],
-                start={span.partition: span.start},
-                end={span.partition: span.end},
-                columns=wanted(include_headers=options.include_headers),
-                on_gone="earliest",
-            ):
+            for batch in fetch(client, span, wanted(include_headers=options.include_headers)):
                 count += batch.num_rows
                 yield convert(batch)
         except TopicMissing:
@@ -155,14 +175,20 @@ class BatchReader(DataSourceReader):
         """Share the records out."""
         options = self._options
         with connect(options.where) as client:
-            known = find(client, options)
 
             def moment(topic: str, ms: int) -> Mapping[int, int]:
                 return find_moment(client, topic, ms)
 
-            starts = offsets.resolve(options.start, known, moment)
-            ends = offsets.resolve(options.end, known, moment)
-        lose([*behind_the_end(starts, known), *behind_the_end(ends, known)], options)
+            until_s = time.monotonic() + STALE_S
+            while True:
+                known = find(client, options)
+                starts = offsets.resolve(options.start, known, moment)
+                ends = offsets.resolve(options.end, known, moment)
+                lost = [*behind_the_end(starts, known), *behind_the_end(ends, known)]
+                if not lost or time.monotonic() > until_s:
+                    break
+                time.sleep(_AGAIN_S)
+        lose(lost, options)
         spans = [
             Span(*place, start, max(start, min(ends[place], known[place].next)))
             for place, start in sorted(starts.items())

@@ -45,8 +45,8 @@ class FlotillaSource(DataSource):
 
     def _check(self, wanted: StructType) -> None:
         """See that nobody wants other columns than there are; raises OptionInvalid."""
-        ours = self.schema().replace(", ", ",").replace(": ", ":").replace(" ", ":")  # as Spark writes types down
-        if wanted.simpleString() != f"struct<{ours}>":
+        ours = self.schema().replace("_ltz", "").replace(", ", ",").replace(": ", ":").replace(" ", ":")
+        if wanted.simpleString() != f"struct<{ours}>":  # as Spark writes types down
             raise OptionInvalid(
                 f"the columns are given: leave schema(…) out, and select what you want of {self.schema()}"
             )

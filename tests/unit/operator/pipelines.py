@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from flotilla_operator.pipelines.executors import read_executors
+from flotilla_operator.pipelines.executors import count_executors
 from flotilla_operator.pipelines.plan import Observed, plan_pipeline
 from flotilla_operator.pipelines.progress import Progress
 from flotilla_operator.pipelines.states import read_pod
@@ -56,7 +56,7 @@ class Kubernetes:
         observed = Observed(
             installation=self.installation,
             drivers={one["metadata"]["name"]: read_pod(one) for one in self.pods.values()},
-            executors=read_executors(self.executors),
+            executors=count_executors(map(read_pod, self.executors)),
             rival=find_elders(self.resources.values()).get(name),
             progress=self.progress.get(name),
             world=self.world,

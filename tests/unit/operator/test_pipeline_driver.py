@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from flotilla_operator.pipelines import driver, schedule
-from flotilla_operator.pipelines.progress import read_progress
+from flotilla_operator.pipelines.progress import figures, read_progress
 from flotilla_operator.pipelines.wish import parse_time, read_pipeline
 
 from .pipelines import CHECKPOINT, INSTALLATION, kubernetes, pipeline, ready
@@ -152,6 +152,7 @@ def test_a_run_is_due_at_the_last_time_that_has_come(cron: str, since: str, now:
     [
         {"time": "yesterday"},
         {"time": "0001-01-01T00:00:00+1400"},
+        {"time": "0999-01-01T00:00:00Z"},
         {"time": "2026-03-01T12:01:00Z", "offsets": {"x" * 201: {}}},
         {"time": "2026-03-01T12:01:00Z", "offsets": {str(at): {} for at in range(1001)}},
         {"time": "2026-03-01T12:01:00Z", "records": -1},
@@ -164,6 +165,12 @@ def test_what_a_status_may_not_have_in_it_is_not_taken_from_a_driver(told: objec
     """A driver runs anybody's code: what it tells never makes a status that Kubernetes refuses."""
     with pytest.raises(msgspec.DecodeError):
         read_progress(msgspec.json.encode(told))
+
+
+def test_offsets_are_left_out_where_they_would_not_fit() -> None:
+    told = {"time": "2026-03-01T12:01:00Z", "offsets": {f"{at:03}" + "😀" * 190: {"0": 1} for at in range(500)}}
+    found = figures(read_progress(msgspec.json.encode(told)), {"offsets": {"logs": {"0": 1}}, "lag": 5}, None)
+    assert found.keys() == {"lastProgress"}
 
 
 def test_times_are_written_as_kubernetes_has_them() -> None:

@@ -1,6 +1,7 @@
 """What is done about Pipeline resources: attempts, their ends, schedules; and that no checkpoint has two drivers."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -295,6 +296,34 @@ def test_a_stream_whose_spec_changes_is_begun_again_and_a_batch_runs_to_its_end(
         assert world.pods["stats-driver"]["spec"]["containers"][0]["args"][-1] == "5 minutes"
 
 
+def test_a_stream_that_becomes_a_batch_does_not_run_for_ever() -> None:
+    """By its new spec it is a batch, which runs to its end; by its driver it is a stream, which has none."""
+    world = stream()
+    world.run()
+    world.say("stats", mode="Batch", schedule="0 3 * * *")
+    world.settle()
+    assert "deletionTimestamp" in world.pods["stats-driver"]["metadata"]
+    world.end()  # a stream that is told to end may well say that it has ended well
+    world.settle()
+    world.vanish()
+    status = world.settle()
+    assert (status["phase"], status["attempt"], status["failures"]) == ("Starting", 2, 0)
+    assert "--once" in world.pods["stats-driver"]["spec"]["containers"][0]["args"]
+
+
+@pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (1, "Failed")])
+def test_a_driver_has_ended_although_something_beside_it_goes_on(code: int, phase: str) -> None:
+    """As what a service mesh puts into all pods."""
+    world = kubernetes(restart={"policy": "Never"})
+    world.run()
+    ended = {"name": "spark-driver", "state": {"terminated": {"exitCode": code, "finishedAt": "2026-03-01T12:01:00Z"}}}
+    beside = {"name": "proxy", "state": {"running": {"startedAt": "2026-03-01T12:00:30Z"}}}
+    world.pods["stats-driver"]["status"] = {"phase": "Running", "containerStatuses": [beside, ended]}
+    status = world.settle()
+    assert status["phase"] == phase
+    assert ("failure" in status) == bool(code)
+
+
 def test_a_batch_that_is_done_is_not_run_again_for_a_change_that_is_not_about_it() -> None:
     world = kubernetes()
     world.settle()
@@ -359,6 +388,40 @@ def test_whether_the_claim_goes_can_be_said_at_any_time() -> None:
     """Bad luck never costs data: who says Retain before the end keeps the checkpoint, whatever was said before."""
     world = kubernetes(checkpoint={**CHECKPOINT, "deletionPolicy": "Delete"})
     world.run()
+    world.say("stats", checkpoint={**CHECKPOINT, "deletionPolicy": "Retain"})
+    world.settle()
+    assert world.claims["stats-checkpoint"]["metadata"]["ownerReferences"] == []
+
+
+def off(world: Kubernetes) -> None:
+    """Spark is turned off."""
+    world.installation = replace(INSTALLATION, image=None)
+
+
+def broken(world: Kubernetes) -> None:
+    """The rest of the spec makes no sense."""
+    world.say("stats", sparkConf={"spark.master": "local"})
+
+
+def in_use(world: Kubernetes) -> None:
+    """Somebody else's driver has the checkpoint, as one of a Pipeline that is gone."""
+    world.pods["other-driver"] = {
+        **world.pods["stats-driver"],
+        "metadata": dict(world.pods["stats-driver"]["metadata"]),
+    }
+    world.pods["other-driver"]["metadata"] |= {"name": "other-driver", "ownerReferences": []}
+
+
+@pytest.mark.parametrize("happens", [off, broken, in_use])
+def test_the_claim_is_kept_as_was_said_last_also_while_nothing_can_run(happens: Callable[[Kubernetes], None]) -> None:
+    world = stream()
+    world.say("stats", checkpoint={**CHECKPOINT, "deletionPolicy": "Delete"})
+    world.run()
+    happens(world)
+    if "deletionTimestamp" in world.pods["stats-driver"]["metadata"] or happens is in_use:
+        world.vanish()
+    world.settle()
+    assert world.claims["stats-checkpoint"]["metadata"]["ownerReferences"] != []
     world.say("stats", checkpoint={**CHECKPOINT, "deletionPolicy": "Retain"})
     world.settle()
     assert world.claims["stats-checkpoint"]["metadata"]["ownerReferences"] == []

@@ -477,3 +477,20 @@ def test_why_a_pod_does_not_start_is_shown_though_only_an_event_tells(stage: Sta
     assert stage.condition("stats", of=PIPELINE) == ("False", "NotStarting")
     (one,) = stage.kube.found[PIPELINE]
     assert 'configmap "jobs" not found' in str(one["status"]["conditions"])
+
+
+def test_why_no_executor_starts_is_shown_though_only_an_event_tells(stage: Stage) -> None:
+    stage.kube.found[PIPELINE] = [versioned(pipeline())]
+    stage.turn()
+    running = driver_pod("stats-driver", "uid of stats")
+    stage.kube.found[DRIVER] = [running]
+    pods = [driver_pod(f"stats-exec-{at}", "uid of stats-driver", "Pending", nodeName="node") for at in (1, 2)]
+    stage.kube.found[EXECUTOR] = pods
+    for one in pods:
+        stage.kube.warnings[one["metadata"]["uid"]] = 'FailedMount: secret "tokens" not found'
+    stage.turn(RELIST_S + 1)
+    stage.turn()
+    assert stage.condition("stats", of=PIPELINE) == ("False", "NoExecutors")
+    (one,) = stage.kube.found[PIPELINE]
+    assert one["status"]["executors"] == 0
+    assert 'waits: FailedMount: secret "tokens" not found' in str(one["status"]["conditions"])

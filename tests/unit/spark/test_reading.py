@@ -1,15 +1,18 @@
 """What Spark asks a stream's reader for, in the order in which it does, with a system that answers as it is told."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Self, cast
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
+from flotilla import Client
 from flotilla.client.errors import NotAllowed, TopicMissing
 from pyspark_flotilla import reading
+from pyspark_flotilla.offsets import Span
 from pyspark_flotilla.options import read_options
 from pyspark_flotilla.reading import BatchReader, DataLoss, Share, StreamReader
 
@@ -35,6 +38,15 @@ class System:
     def list(self) -> Sequence[Any]:
         return [SimpleNamespace(name=name) for name in self.found]
 
+    def iter_arrow(
+        self, name: str, *, partitions: Sequence[int], start: dict[int, int], end: dict[int, int], **_: object
+    ) -> Iterator[pa.RecordBatch]:
+        """Give the records of a range, as far as whoever answers has them."""
+        (at,) = partitions
+        first, last = (self.stale.pop(0) if self.stale else self.found)[name][at]
+        for offset in range(max(start[at], first), min(end[at], last)):
+            yield pa.RecordBatch.from_pydict({"offset": pa.array([offset], pa.int64())})
+
     def offsets(self, name: str, at: int | None = None) -> Sequence[Any]:
         if name in self.closed:
             raise NotAllowed("no", "forbidden", {})
@@ -54,6 +66,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> System:
     made = System(t=[(0, 10)])
     monkeypatch.setattr(reading, "connect", lambda _: made)
     monkeypatch.setattr(reading, "ASK_S_MIN", 0.0)
+    monkeypatch.setattr(reading, "_AGAIN_S", 0.01)
     monkeypatch.setattr(reading, "STALE_S", 0.2)
     return made
 
@@ -143,3 +156,33 @@ def test_a_time_that_is_yet_to_come_is_the_end_also_while_records_come(system: S
     (found,) = BatchReader(read_options(options, is_stream=False)).partitions()
     assert isinstance(found, Share)
     assert (found.span.start, found.span.end) == (0, 10)
+
+
+@pytest.mark.parametrize(
+    ("stale", "there", "found"),
+    [
+        ([], (0, 10), [5, 6, 7, 8, 9]),
+        ([(0, 7), (0, 7), (0, 10)], (0, 10), [5, 6, 7, 8, 9]),  # and one that leads no more, between two that do
+        ([], (8, 20), [8, 9]),
+        ([], (12, 20), []),
+        ([], (0, 7), [5, 6]),
+    ],
+)
+def test_a_task_reads_all_that_was_there_though_a_broker_that_leads_no_more_answers_first(
+    system: System, stale: list[tuple[int, int]], there: tuple[int, int], found: list[int]
+) -> None:
+    """Nothing is skipped, also where losses are allowed; what is gone is not waited for."""
+    system.found = {"t": [there]}
+    system.stale = [{"t": [one]} for one in stale]
+    got = [
+        batch.column("offset")[0].as_py() for batch in reading.fetch(cast("Client", system), Span("t", 0, 5, 10), [])
+    ]
+    assert got == found
+
+
+def test_a_batch_up_to_an_offset_asks_again_before_it_says_that_records_are_lost(system: System) -> None:
+    system.stale = [{"t": [(0, 7)]}] * 2
+    options = {"subscribe": "t", "endingOffsets": '{"t": {"0": 9}}'}
+    (got,) = BatchReader(read_options(options, is_stream=False)).partitions()
+    assert isinstance(got, Share)
+    assert (got.span.start, got.span.end) == (0, 9)

@@ -237,6 +237,13 @@ class Cluster:
         """Look a topic up anew; those who ask at the same time share an answer."""
         return await asyncio.shield(self._start_refresh(name, seconds))
 
+    async def refresh_anew(self, name: str) -> TopicInfo:
+        """Look a topic up; an answer that was asked for before this call does not count."""
+        under_way = self._asking.get(name)
+        if under_way is not None:
+            await asyncio.wait((under_way,))
+        return await self.refresh(name)
+
     def _start_refresh(self, name: str, seconds: float) -> asyncio.Task[TopicInfo]:
         task = self._asking.get(name)
         if task is None:

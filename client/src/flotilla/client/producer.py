@@ -174,7 +174,7 @@ class AsyncProducer:
     async def learn(self, topic: str, *, anew: bool = False) -> None:
         """Find out about a topic, so that records can be sorted by partition; what is known may be too old."""
         cluster = self._engine.cluster
-        self.accumulator.learn(await (cluster.refresh if anew else cluster.find)(topic))
+        self.accumulator.learn(await (cluster.refresh_anew if anew else cluster.find)(topic))
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until the outcome of every record that was taken is known. Raises TimeoutError.

@@ -23,7 +23,7 @@ from flotilla_operator.pipelines.wish import (
 )
 
 PROGRESS_PORT = 4041
-RUN, ATTEMPT, OF = f"{GROUP}/run", f"{GROUP}/attempt", f"{GROUP}/of"
+RUN, ATTEMPT, OF, MODE = (f"{GROUP}/{what}" for what in ("run", "attempt", "of", "mode"))
 _HEAP = 0.6  # of a pod's memory; Python works in the rest
 _APPLICATION = "/etc/flotilla/application"
 _TLS = "/etc/flotilla/tls"
@@ -33,7 +33,7 @@ _KUBERNETES = "/var/run/secrets/kubernetes.io/serviceaccount"
 def make(wanted: Pipeline, run: int, attempt: int) -> dict[str, Any]:
     """Make the pod of one attempt."""
     template = wanted.spec.get("template") or {}
-    said = {RUN: str(run), ATTEMPT: str(attempt), OF: made_of(wanted)}
+    said = {RUN: str(run), ATTEMPT: str(attempt), OF: made_of(wanted), MODE: wanted.mode}
     if wanted.checkpoint is not None:
         said[CHECKPOINT] = wanted.checkpoint
     return {

@@ -1,12 +1,9 @@
 """Executors, which drivers make: how many run, and why others do not. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from flotilla_operator.pipelines.states import RUNNING, read_pod
-
-Resource = Mapping[str, Any]
+from flotilla_operator.pipelines.states import RUNNING, Pod
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,10 +14,10 @@ class Executors:
     waits_for: str | None = None  # why the first of those that do not start does not
 
 
-def read_executors(resources: Iterable[Resource]) -> dict[str, Executors]:
+def count_executors(pods: Iterable[Pod]) -> dict[str, Executors]:
     """Count executors by the uid of the driver that has made them; those that are leaving count no more."""
     found: dict[str, Executors] = {}
-    for pod in map(read_pod, resources):
+    for pod in pods:
         if pod.owner is None or pod.is_leaving or pod.has_ended:
             continue
         known = found.get(pod.owner, Executors())

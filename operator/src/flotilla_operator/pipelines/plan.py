@@ -17,7 +17,7 @@ from flotilla_operator.pipelines.executors import Executors
 from flotilla_operator.pipelines.looks import Look
 from flotilla_operator.pipelines.progress import Progress
 from flotilla_operator.pipelines.states import Pod, Record
-from flotilla_operator.pipelines.wish import Installation, Pipeline, Resource, parse_time, read_pipeline
+from flotilla_operator.pipelines.wish import Installation, Pipeline, Resource, check, parse_time, read_pipeline
 from flotilla_operator.steps import Apply, Create, Plan, Remove, Step
 from flotilla_operator.world import World
 
@@ -39,22 +39,22 @@ def plan_pipeline(resource: Resource, observed: Observed, now: str) -> Plan:
     """Decide about one resource. `now` is the time, as Kubernetes writes it."""
     if "deletionTimestamp" in resource["metadata"]:
         return Plan()  # its pods belong to it, and go with it
+    wanted = read_pipeline(resource, observed.installation)
     try:
-        wanted = read_pipeline(resource, observed.installation)
+        check(wanted.spec)
     except ValueError as error:
-        return _plan_invalid(resource, str(error), observed, now)
+        return _plan_invalid(resource, wanted, str(error), observed, now)
     return _plan(resource, wanted, observed, now)
 
 
-def _plan_invalid(resource: Resource, trouble: str, observed: Observed, now: str) -> Plan:
+def _plan_invalid(resource: Resource, wanted: Pipeline, trouble: str, observed: Observed, now: str) -> Plan:
     """Leave all as it is, but for a driver that must not run: that much can be read of any spec."""
     kept = {key: value for key, value in (resource.get("status") or {}).items() if key != "conditions"}
     shown = _write(resource, (_accepted(trouble), looks.ready(Look("", "SpecInvalid", trouble))), kept, now)
-    pod = observed.drivers.get(f"{resource['metadata']['name']}-driver")
-    is_ours = pod is not None and pod.owner == resource["metadata"]["uid"]
-    must_end = bool(resource["spec"].get("suspend")) or observed.installation.image is None
-    if pod is None or not is_ours or not must_end or pod.is_leaving or pod.has_ended:
-        return Plan((), shown)
+    pod = observed.drivers.get(wanted.driver)
+    is_ours = pod is not None and pod.owner == wanted.uid
+    if pod is None or not is_ours or not wanted.is_suspended or pod.is_leaving or pod.has_ended:
+        return Plan(_claims(wanted, is_needed=False), shown)
     return Plan((Remove("v1", "Pod", pod.name, pod.uid),), shown)
 
 
@@ -86,7 +86,7 @@ def _steps(wanted: Pipeline, record: Record, pod: Pod | None, observed: Observed
     if wanted.is_suspended or not states.is_to_start(record):
         return _rest(wanted, record, is_over=True, now=now)
     if _who_uses(wanted, observed) is not None:
-        return ()
+        return _claims(wanted, is_needed=False)
     made = Create(driver.make(wanted, record.run, record.attempt), must_be_ours=True)
     return (*_claims(wanted, is_needed=True), made)
 
@@ -103,9 +103,7 @@ def _claims(wanted: Pipeline, *, is_needed: bool) -> tuple[Step, ...]:
     Whoever deletes the claim of a Pipeline that does not run has a reason: it is made only when it is needed.
     """
     volume = claim.make(wanted)
-    if volume is None or wanted.installation.image is None:
-        return ()
-    return (Apply(volume, if_there=not is_needed),)
+    return () if volume is None else (Apply(volume, if_there=not is_needed),)
 
 
 def _last_step(wanted: Pipeline, record: Record, *, moment: str) -> tuple[Step, ...]:

@@ -9,6 +9,8 @@ import msgspec
 from flotilla_operator.world import World
 
 _PARTITIONS_MAX = 1000  # of more, offsets are not shown
+_OFFSETS_BYTES_MAX = 256 << 10  # nor those with names as long as no topic has; Kubernetes takes a megabyte or so
+_YEAR_MIN = 1970
 _TEXT_MAX = 2000
 _TIME_MAX = 40
 
@@ -36,9 +38,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     def moment(self) -> str | None:
         """The time, as Kubernetes has it."""
         try:
-            return datetime.strptime(self.time, "%Y-%m-%dT%H:%M:%S%z").astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            found = datetime.strptime(self.time, "%Y-%m-%dT%H:%M:%S%z").astimezone(UTC)
         except (ValueError, OverflowError):
             return None
+        return found.strftime("%Y-%m-%dT%H:%M:%SZ") if found.year >= _YEAR_MIN else None
 
 
 class Farewell(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,12 +75,17 @@ def figures(found: Progress | None, before: Mapping[str, Any], world: World | No
             "records": found.records,
             "recordsPerSecond": found.records_per_second,
         }
-        if sum(map(len, found.offsets.values())) > _PARTITIONS_MAX:
+        if _is_too_much(found.offsets):
             kept = {"lastProgress": kept["lastProgress"]}
         elif found.offsets:  # a driver that has ended has no room for very many
             kept["offsets"] = found.offsets
     lag = _lag(kept.get("offsets") or {}, world)
     return kept if lag is None else {**kept, "lag": lag}
+
+
+def _is_too_much(offsets: Mapping[str, Mapping[str, int]]) -> bool:
+    count = sum(map(len, offsets.values()))
+    return count > _PARTITIONS_MAX or len(msgspec.json.encode(offsets)) > _OFFSETS_BYTES_MAX
 
 
 def _lag(offsets: Mapping[str, Mapping[str, int]], world: World | None) -> int | None:

@@ -72,6 +72,7 @@ class Pod:
     owner: str | None
     phase: str  # Pending, Running, Succeeded, Failed
     of: str | None = None
+    mode: str | None = None  # that it was made for
     checkpoint: str | None = None
     address: str | None = None
     is_leaving: bool = False
@@ -95,6 +96,9 @@ def read_pod(resource: Resource) -> Pod:
     containers = {one["name"]: one for one in status.get("containerStatuses") or ()}  # others may be put beside ours
     state = containers.get(DRIVER, {}).get("state") or {}
     ended = state.get("terminated") or {}
+    phase = status.get("phase", PENDING)
+    if ended and phase == RUNNING:  # those beside it may go on for ever
+        phase = SUCCEEDED if ended.get("exitCode") == 0 else FAILED
     scheduled: Mapping[str, Any] = next(
         (one for one in status.get("conditions") or () if one["type"] == "PodScheduled"), {}
     )
@@ -103,8 +107,9 @@ def read_pod(resource: Resource) -> Pod:
         name=metadata["name"],
         uid=metadata["uid"],
         owner=next((one["uid"] for one in metadata.get("ownerReferences") or () if one.get("controller")), None),
-        phase=status.get("phase", PENDING),
+        phase=phase,
         of=said.get(driver.OF),
+        mode=said.get(driver.MODE),
         checkpoint=said.get(CHECKPOINT),
         address=status.get("podIP"),
         is_leaving="deletionTimestamp" in metadata,
@@ -113,7 +118,7 @@ def read_pod(resource: Resource) -> Pod:
         started_at=(state.get("running") or {}).get("startedAt") or ended.get("startedAt") or status.get("startTime"),
         finished_at=ended.get("finishedAt"),
         waits_for=failure_of(status) or unplaced,
-        farewell=_read_end(status, ended),
+        farewell=_read_end({**status, "phase": phase}, ended),
     )
 
 
@@ -138,7 +143,7 @@ def see_pod(wanted: Pipeline, before: Record, pod: Pod, now: datetime) -> Record
     seen = replace(before, driver_uid=pod.uid, started_at=pod.started_at or before.started_at)
     if pod.uid != before.driver_uid:
         seen = replace(seen, finished_at=None)
-    is_done = pod.phase == SUCCEEDED and wanted.mode != STREAM  # a stream that was told to end may well say so
+    is_done = pod.phase == SUCCEEDED and pod.mode != STREAM  # a stream that was told to end may well say so
     if pod.has_ended and (seen.stopping is None or is_done):
         at = pod.finished_at or _text(now)
         return end(wanted, seen, now, at=at, failure=None if pod.phase == SUCCEEDED else pod.farewell.failure or "")
@@ -161,7 +166,7 @@ def why_stop(wanted: Pipeline, pod: Pod) -> str | None:
     """Say why a driver that runs should not."""
     if wanted.is_suspended:
         return "it is suspended"
-    may_be_replaced = wanted.mode == STREAM or pod.phase == PENDING  # a batch that runs is run to its end
+    may_be_replaced = STREAM in {wanted.mode, pod.mode} or pod.phase == PENDING  # a batch that runs is run to its end
     if may_be_replaced and pod.of != driver.made_of(wanted):
         return "what it should be has changed"
     return None

@@ -157,15 +157,9 @@ class Pipeline:
 
 
 def read_pipeline(resource: Resource, installation: Installation) -> Pipeline:
-    """Read a resource that the API server has let in; raises ValueError about what only we can see."""
+    """Read a resource that the API server has let in. What only we can see, `check` does."""
     metadata, spec = resource["metadata"], resource.get("spec") or {}
     mode, restart = spec.get("mode", BATCH), spec.get("restart") or {}
-    if spec.get("schedule") is not None:
-        schedule.check(spec["schedule"])
-    for who in ("driver", "executors"):
-        if memory_bytes(spec, who) < _MEMORY_MIN:
-            raise ValueError(f"{who}.memory is less than 1Gi, which is too little for Spark")
-    _check_settings(spec)
     return Pipeline(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -187,6 +181,16 @@ def read_pipeline(resource: Resource, installation: Installation) -> Pipeline:
         ),
         spec=spec,
     )
+
+
+def check(spec: Mapping[str, Any]) -> None:
+    """See that a spec can be done; raises ValueError."""
+    if spec.get("schedule") is not None:
+        schedule.check(spec["schedule"])
+    for who in ("driver", "executors"):
+        if memory_bytes(spec, who) < _MEMORY_MIN:
+            raise ValueError(f"{who}.memory is less than 1Gi, which is too little for Spark")
+    _check_settings(spec)
 
 
 def _check_settings(spec: Mapping[str, Any]) -> None:
