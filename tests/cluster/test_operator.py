@@ -49,7 +49,7 @@ def test_the_operator_may_do_what_it_does_and_nothing_else(release: Release) -> 
         "poddisruptionbudgets.policy": ["get", "list", "watch", "create", "patch"],
         "pipelines.flotilla.dev": ["get", "list", "watch", "delete"],
         "pipelines.flotilla.dev/status": ["patch"],
-        "persistentvolumeclaims": ["get", "create", "patch"],
+        "persistentvolumeclaims": ["get", "patch", "create"],
         "pods": ["list", "watch", "patch", "get", "delete", "create"],
         "pods/eviction": ["create"],
         "events": ["get", "list", "create", "patch"],
