@@ -17,11 +17,12 @@ WORKDIR /build
 COPY requirements-server.lock .
 RUN pip install --quiet --require-hashes --requirement requirements-server.lock
 COPY client client
+COPY server server
 COPY broker broker
 COPY manager manager
 COPY operator operator
 # What only builds does not stay; `pip check` tells if anything else wants it.
-RUN pip install --quiet --no-deps --no-build-isolation ./client ./broker ./manager ./operator \
+RUN pip install --quiet --no-deps --no-build-isolation ./client ./server ./broker ./manager ./operator \
     && pip uninstall --quiet --yes hatchling packaging pathspec pluggy trove-classifiers \
     && pip check \
     && pip uninstall --quiet --yes pip \

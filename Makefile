@@ -1,5 +1,5 @@
 # Every command sets up what it needs. Everything goes into this folder (.venv, .tools) and into the cache
-# folder; but for a cluster of our own (`make cluster`, `make test-cluster`), nothing here needs root.
+# folder. Only `make cluster` and `make test-cluster`, which run a Kubernetes on this machine, need root.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -14,16 +14,18 @@ export PIP_CACHE_DIR := $(FLOTILLA_CACHE)/pip
 UV_VERSION := 0.13.7
 UV := .tools/uv-$(UV_VERSION)/bin/uv
 BIN := .venv/bin
-MEMBERS := client broker manager operator spark-apps
+MEMBERS := client server broker manager operator spark-apps
 SERVERS := flotilla-workspace flotilla-broker flotilla-manager flotilla-operator
 PROJECTS := pyproject.toml $(MEMBERS:%=%/pyproject.toml)
 
-VERSION := $(shell sed -n 's/^appVersion: *"\{0,1\}\([^"]*\)"\{0,1\}$$/\1/p' helm/flotilla/Chart.yaml)
+# The version of Flotilla has one definition; tools/set_version.py sets it, and its copies in the chart and the docs.
+DEFINITION := client/src/flotilla/__init__.py
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' $(DEFINITION))
 DOCKER ?= docker
 
-.PHONY: help setup spark run test test-cluster sim lint fmt lock bench images cluster kind clean
+.PHONY: help setup spark run test test-slow test-all test-cluster sim coverage lint fmt hooks lock bench images cluster kind clean
 
-help: ## say what can be made
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 setup: .venv/.ready ## install everything into this folder and the cache folder
@@ -34,7 +36,7 @@ $(UV):
 	@$(PYTHON) -m pip --version > /dev/null 2>&1 || { echo "The set-up needs pip for '$(PYTHON)'. On Debian, as root: apt-get install python3-pip" >&2; exit 1; }
 	@rm -rf $(@D)/.. && $(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target $(@D)/.. uv==$(UV_VERSION)
 
-.venv/.ready: $(UV) requirements.lock $(PROJECTS)
+.venv/.ready: $(UV) requirements.lock $(PROJECTS) $(DEFINITION)
 	@echo "setup: installing the locked dependencies"
 	@$(UV) venv --quiet --allow-existing --python "$$(command -v $(PYTHON))" .venv
 	@$(UV) pip sync --quiet --python .venv --require-hashes requirements.lock
@@ -52,24 +54,37 @@ spark: .venv/.ready-spark ## install Spark as well, for the data source and the 
 run: setup ## set up everything and start the whole system on this machine; UP="--port 9000" for options
 	@$(BIN)/flotilla up $(UP)
 
-test: spark ## run the tests: lint, unit, sim, system, browser, spark, cluster; ends with a table of what ran
-	@$(BIN)/python tools/run_tests.py
+test: spark ## run the quick tests: lint, unit, sim, smoke (a few minutes, without root)
+	@$(BIN)/python tools/run_tests.py quick
 
-test-cluster: spark ## run the tests on a real Kubernetes: one of our own (needs root), or that of KUBECONFIG with FLOTILLA_IMAGES
+test-slow: spark ## run the tests that `make test` leaves out: system, browser, spark, cluster
+	@$(BIN)/python tools/run_tests.py slow
+
+test-all: spark ## run all tests; the cluster stage only with CLUSTER=1, as root
+	@$(BIN)/python tools/run_tests.py all
+
+test-cluster: spark ## run the tests on a real Kubernetes: on this machine (needs root), or in KUBECONFIG with FLOTILLA_IMAGES
 	@CLUSTER=1 $(BIN)/python tools/run_tests.py cluster
 
 SEEDS ?= 1000
 sim: setup ## run the simulation with SEEDS=n seeds, from SIM_SEED=n on, on all cores
 	@$(BIN)/python tests/sim/many.py --first $${SIM_SEED:-0} --seeds $(SEEDS)
 
-lint: spark ## ruff, mypy, import-linter
+TESTS ?=
+coverage: spark ## print the test coverage of each package (takes minutes); TESTS="tests/unit/log" for other tests
+	@$(BIN)/python tools/coverage_report.py $(TESTS)
+
+lint: spark ## ruff, mypy, import-linter, wording
 	@$(BIN)/python tools/run_tests.py lint
 
 fmt: spark ## format the code
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
 
-lock: $(UV) ## resolve the dependencies anew into the files requirements*.lock
+hooks: spark ## install git hooks that run ruff, mypy and the wording check on the files of each commit
+	@$(BIN)/pre-commit install
+
+lock: $(UV) ## resolve the dependencies again, and write requirements*.lock
 	@$(UV) lock --quiet --upgrade
 	@$(UV) export --quiet --all-packages --no-emit-workspace --no-header --output-file requirements.lock
 	@$(UV) export --quiet $(SERVERS:%=--package %) --no-dev --group build --no-emit-workspace --no-header --output-file requirements-server.lock
@@ -87,10 +102,10 @@ images: ## build the images of servers and of Spark, flotilla:VERSION and flotil
 	@$(DOCKER) build --tag flotilla:$(VERSION) .
 	@$(DOCKER) build --file spark-apps/Dockerfile --tag flotilla-spark:$(VERSION) .
 
-cluster: setup ## keep a Kubernetes of our own running for work (needs root); prints its kubeconfig
+cluster: setup ## run a Kubernetes on this machine for development (needs root), and print its kubeconfig
 	@PYTHONPATH=tests $(BIN)/python -m cluster.harness
 
-kind: images ## have a cluster in kind with Flotilla on it: http://127.0.0.1:8080
+kind: images ## create a kind cluster with Flotilla at http://127.0.0.1:8080
 	@tools/kind.sh flotilla:$(VERSION) flotilla-spark:$(VERSION)
 
 clean: ## remove what setup installed into this folder

@@ -1,4 +1,4 @@
-"""The whole system on this machine, over HTTP: single messages, and batches through a manager against straight ones.
+"""A whole cluster on this machine, over HTTP: single messages, and batches through a manager compared with direct ones.
 
 Three brokers, a writer, two readers, SQLite, one client process; each figure is from one run on one machine.
 
@@ -20,7 +20,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from measuring import append, cpu, percentiles, raw_rate
+from measurement import append, cpu, percentiles, raw_rate
 
 from flotilla.net import Connection
 from support import certificates
@@ -32,13 +32,13 @@ CONNECTIONS = (1, 10, 50)
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Parse the command line and run the selected measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5.0, help="for each measurement")
-    parser.add_argument("--only", default="produce,consume,batches", help="what to measure")
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration of each measurement")
+    parser.add_argument("--only", default="produce,consume,batches", help="measurements to run")
     parser.add_argument("--batch", type=int, default=1000, help="records per batch")
-    parser.add_argument("--database", help="instead of SQLite: postgresql://…")
-    parser.add_argument("--tls", action="store_true", help="with certificates everywhere, made for this run")
+    parser.add_argument("--database", help="URL of a PostgreSQL database to use instead of SQLite")
+    parser.add_argument("--tls", action="store_true", help="use TLS for all connections")
     options = parser.parse_args()
     wanted = options.only.split(",")
     uvloop.install()
@@ -52,13 +52,13 @@ def main() -> None:
                 if "consume" in wanted:
                     asyncio.run(consume(fleet, count, options.seconds))
             if "batches" in wanted:
-                direct = asyncio.run(batches(fleet, straight=True, seconds=options.seconds, records=options.batch))
-                through = asyncio.run(batches(fleet, straight=False, seconds=options.seconds, records=options.batch))
-                print(f"batches through a manager: {through / direct:.0%} of straight to brokers")
+                direct = asyncio.run(batches(fleet, direct=True, seconds=options.seconds, records=options.batch))
+                through = asyncio.run(batches(fleet, direct=False, seconds=options.seconds, records=options.batch))
+                print(f"batches through a manager: {through / direct:.0%} of direct to brokers")
 
 
 async def produce(fleet: Fleet, count: int, seconds: float) -> None:
-    """Single messages, one at a time on each connection."""
+    """Produce single messages, one at a time on each connection."""
     took: list[float] = []
     until = time.perf_counter() + seconds
     with Usage(fleet) as usage:
@@ -78,7 +78,7 @@ async def _produce(fleet: Fleet, producer: str, until: float, took: list[float])
 
 
 async def consume(fleet: Fleet, count: int, seconds: float) -> None:
-    """Single messages, one at a time for each consumer."""
+    """Consume single messages, one at a time with each consumer."""
     took: list[float] = []
     consumers = [fleet.consumer("t") for _ in range(count)]
     until = time.perf_counter() + seconds
@@ -100,8 +100,8 @@ async def _consume(fleet: Fleet, consumer: str, until: float, took: list[float])
     connection.close()
 
 
-async def batches(fleet: Fleet, *, straight: bool, seconds: float, records: int) -> float:
-    """Batches on three connections per partition, to brokers or to a manager; return records per second."""
+async def batches(fleet: Fleet, *, direct: bool, seconds: float, records: int) -> float:
+    """Send batches on three connections per partition, to brokers or to a manager; return records per second."""
     leaders = {one["partition_index"]: one["leader"] for one in fleet.get("/topics/t/partitions")["partitions"]}
     urls = {broker.id: broker.url for broker in fleet.brokers}
     took: list[float] = []
@@ -110,7 +110,7 @@ async def batches(fleet: Fleet, *, straight: bool, seconds: float, records: int)
     with Usage(fleet) as usage:
         tasks = [
             append(
-                urls[leaders[partition]] if straight else fleet.url,
+                urls[leaders[partition]] if direct else fleet.url,
                 partition,
                 records,
                 RECORD_BYTES,
@@ -123,19 +123,19 @@ async def batches(fleet: Fleet, *, straight: bool, seconds: float, records: int)
         ]
         await asyncio.gather(*tasks)
     rate = len(took) * records / (time.perf_counter() - began)
-    way = "straight to brokers" if straight else "through a manager"
+    way = "direct to brokers" if direct else "through a manager"
     megabytes = rate * RECORD_BYTES / 1e6
     print(f"batches {way}: {rate:,.0f} records/s, {megabytes:.0f} MB/s, {percentiles(took)}; {usage}")
     return rate
 
 
 def trusted(fleet: Fleet) -> ssl.SSLContext | None:
-    """Whose certificates the client trusts."""
+    """Return the TLS context of the client."""
     return None if fleet.tls is None else fleet.tls.client
 
 
 class Usage:
-    """What the processes used meanwhile, as shares of a core."""
+    """CPU usage of all processes during a measurement, as shares of a core."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._kinds = {

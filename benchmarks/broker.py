@@ -1,4 +1,4 @@
-"""Three brokers on this machine, one client process over HTTP: throughput, latency, idle cost, time to settle.
+"""Three brokers on this machine, one client process over HTTP: throughput, latency, idle cost, time until ready.
 
 Each figure is from one run on one machine, next to the raw disk rate of the same run.
 
@@ -21,7 +21,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from measuring import append, cpu, percentiles, raw_rate
+from measurement import append, cpu, percentiles, raw_rate
 
 from flotilla.net import Connection
 from flotilla.records import encode
@@ -32,10 +32,10 @@ RECORD_BYTES = 100
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Parse the command line and run the selected measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5.0, help="for each measurement")
-    parser.add_argument("--only", default="latency,throughput,idle,settle", help="what to measure")
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration of each measurement")
+    parser.add_argument("--only", default="latency,throughput,idle,settle", help="measurements to run")
     parser.add_argument("--batch", type=int, default=1000, help="records per batch")
     parser.add_argument("--connections", type=int, default=3, help="connections per partition")
     options = parser.parse_args()
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 async def latency(leader: BrokerProcess, seconds: float) -> None:
-    """One record, one at a time, acknowledged by a majority of disks."""
+    """Append single records one at a time, each acknowledged by a quorum of disks."""
     connection = await Connection.open(leader.url)
     body = encode([bytes(RECORD_BYTES)])
     took: list[float] = []
@@ -75,7 +75,7 @@ async def latency(leader: BrokerProcess, seconds: float) -> None:
 async def throughput(
     leaders: list[BrokerProcess], seconds: float, records: int, connections: int, usage: dict[str, float]
 ) -> None:
-    """Batches from several producers, as many at a time as there are connections."""
+    """Append batches of several producers, one at a time on each connection."""
     took: list[float] = []
     stop_at = time.perf_counter() + seconds
     began = time.perf_counter()
@@ -96,7 +96,7 @@ async def throughput(
 
 @contextmanager
 def used(brokers: list[BrokerProcess]) -> Iterator[dict[str, float]]:
-    """Tell what the processes used meanwhile."""
+    """Measure the CPU usage of brokers during the block."""
     usage: dict[str, float] = {"records": 0}
     processes = [psutil.Process(broker.pid) for broker in brokers]
     before = [cpu(process) for process in processes]
@@ -113,7 +113,7 @@ def used(brokers: list[BrokerProcess]) -> Iterator[dict[str, float]]:
 
 
 def many(cluster: Cluster, seconds: float, wanted: list[str]) -> None:
-    """Three hundred partitions: what they cost when nothing happens, and how soon they work after a restart."""
+    """Measure 300 partitions: CPU usage while idle, and the time until all are ready after a restart."""
     count = 300
     cluster.create("t", count)
     wait_settled(cluster, count)
@@ -140,7 +140,7 @@ def many(cluster: Cluster, seconds: float, wanted: list[str]) -> None:
 
 
 def wait_settled(cluster: Cluster, count: int) -> None:
-    """Wait until each partition has a leader that knows what is committed."""
+    """Wait until each partition has a leader that has committed in its term."""
 
     def settled() -> bool:
         replicas = [replica for broker in cluster.brokers for replica in broker.get("/v1/replicas")["replicas"]]

@@ -1,7 +1,7 @@
-"""The client library on the whole system, all on this machine: one process sends, consumes, and does both.
+"""The client library with a whole cluster on this machine: one process produces, consumes, and does both.
 
-Three brokers, a writer, two readers, SQLite, fdatasync everywhere; 4 partitions with 3 replicas each. Each figure is
-from one run on one machine; rounds take turns, and medians are shown. What is sent counts once it is acknowledged.
+Three brokers, a writer, two readers, SQLite, fdatasync for all writes; 4 partitions with 3 replicas each. Rounds
+alternate, and each figure is the median of one run on one machine. A record counts as sent when it is acknowledged.
 
 Usage: client.py [--records 1000000] [--rounds 3] [--routes direct,gateway] [--only send,many,keys,consume,latency]
 """
@@ -23,7 +23,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from measuring import cpu, percentiles, raw_rate
+from measurement import cpu, percentiles, raw_rate
 
 from flotilla import Client
 from flotilla.client.consumer import Consumer
@@ -39,13 +39,13 @@ LATENCY_S = 5.0
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Parse the command line and run the selected measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=1_000_000, help="of 100 bytes, in each round; fewer large ones")
+    parser.add_argument("--records", type=int, default=1_000_000, help="100-byte records per round; fewer larger ones")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--routes", default="direct,gateway")
     parser.add_argument("--sizes", default="100,1024", help="bytes of a record")
-    parser.add_argument("--only", default="send,many,keys,consume,latency", help="what to measure")
+    parser.add_argument("--only", default="send,many,keys,consume,latency", help="measurements to run")
     parser.add_argument("--linger-ms", type=float, default=0.0)
     parser.add_argument("--batch-kib", type=int, default=1024)
     options = parser.parse_args()
@@ -69,7 +69,7 @@ def main() -> None:
 def produce(
     fleet: Fleet, routes: list[str], way: str, size: int, records: int, rounds: int, settings: dict[str, Any]
 ) -> None:
-    """Send records in one way, by each route in turns, and print the medians."""
+    """Send records by each route in alternating rounds, and print the medians."""
     found: dict[str, list[Round]] = {route: [] for route in routes}
     for _ in range(rounds):
         for route in routes:
@@ -84,7 +84,7 @@ def produce(
 
 
 class Round:
-    """One measurement: from the first record until the last is acknowledged."""
+    """One measurement, from the first record until the last acknowledgement."""
 
     def __init__(self, fleet: Fleet, producer: Producer, send: Callable[[], object], records: int) -> None:
         kinds = {
@@ -108,7 +108,7 @@ class Round:
 
 
 def send_each(producer: Producer, size: int, records: int) -> None:
-    """A call for each record."""
+    """Call `send` for each record."""
     value = os.urandom(size)
     send = producer.send
     for _ in range(records):
@@ -116,7 +116,7 @@ def send_each(producer: Producer, size: int, records: int) -> None:
 
 
 def send_keys(producer: Producer, size: int, records: int) -> None:
-    """A call for each record, with one of a thousand keys."""
+    """Call `send` for each record, with one of a thousand keys."""
     value = os.urandom(size)
     keys = [b"key %d" % number for number in range(1000)]
     send = producer.send
@@ -125,7 +125,7 @@ def send_keys(producer: Producer, size: int, records: int) -> None:
 
 
 def send_many(producer: Producer, size: int, records: int) -> None:
-    """A call for many records."""
+    """Call `send_many`."""
     values = [os.urandom(size) for _ in range(MANY)]
     for _ in range(records // MANY):
         producer.send_many("t", values)
@@ -135,13 +135,13 @@ WAYS = {"send": send_each, "many": send_many, "keys": send_keys}
 
 
 def columns(consumer: Consumer) -> Iterator[int]:
-    """Take batches as they are: what Arrow and pandas are given."""
+    """Read batches as columns, as for Arrow and pandas."""
     for batch in consumer.batches(until="end"):
         yield len(batch)
 
 
 def lists(consumer: Consumer) -> Iterator[int]:
-    """Take batches, and make a Python object of each value."""
+    """Read batches, and convert each value to a Python object."""
     for batch in consumer.batches(until="end"):
         yield len(batch.values)
 
@@ -152,7 +152,7 @@ def records(consumer: Consumer) -> Iterator[int]:
 
 
 def consume(fleet: Fleet, routes: list[str], size: int, count: int, rounds: int) -> None:
-    """Fill a topic, read all of it in each way and by each route in turns, and print the medians."""
+    """Fill a topic, read it in each way by each route in alternating rounds, and print the medians."""
     topic = f"full-{size}"
     fleet.create(topic, PARTITIONS)
     values = [os.urandom(size) for _ in range(MANY)]
@@ -185,7 +185,7 @@ def _read(
 
 
 def latency(fleet: Fleet, route: str) -> None:
-    """Send at a steady pace; see how long each record takes until it is acknowledged, and until it is consumed."""
+    """Send at a constant rate; measure the time until each record is acknowledged, and until it is consumed."""
     acknowledged: list[float] = []
     consumed: list[float] = []
     total = int(LATENCY_PER_S * LATENCY_S)

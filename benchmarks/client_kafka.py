@@ -1,7 +1,7 @@
-"""Kafka measured as `client.py` measures Flotilla: the same records, counted the same way, for a ratio on one machine.
+"""Kafka, measured like Flotilla in `client.py`, for a ratio on the same machine.
 
-Needs a Kafka of three brokers that is running, and its client: `pip install confluent-kafka`. Topics have 4 partitions
-with 3 replicas, of which 2 have to have a record (`acks=all`); Kafka does not wait for disks unless it is told to.
+Needs a running Kafka cluster of three brokers, and its client: `pip install confluent-kafka`. Topics have 4 partitions
+with 3 replicas, and `min.insync.replicas` is 2 (`acks=all`). By default, Kafka does not wait for disks.
 
 Usage: client_kafka.py HOST:PORT [--records 1000000] [--rounds 3] [--sizes 100,1024]
 """
@@ -16,7 +16,7 @@ import uuid
 from typing import Any
 
 from client import LATENCY_PER_S, LATENCY_S, MANY, PARTITIONS
-from measuring import percentiles
+from measurement import percentiles
 
 try:
     from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -24,31 +24,31 @@ try:
 except ImportError:
     raise SystemExit("Kafka's client is not here: pip install confluent-kafka") from None
 
-# What makes it fast: large batches, and a consumer that does not pause when its queue is full for a moment.
+# Tuned for throughput: large batches, and a consumer that does not pause when its queue is full.
 PRODUCER = {"acks": "all", "linger.ms": 5, "batch.size": 1_000_000, "queue.buffering.max.messages": 500_000}
 CONSUMER = {"fetch.queue.backoff.ms": 5, "queued.min.messages": 1_000_000, "queued.max.messages.kbytes": 262_144}
 
 
 class Kafka:
-    """A cluster, and a topic in it that is deleted in the end."""
+    """A Kafka cluster, and a topic that is deleted at the end."""
 
     def __init__(self, servers: str) -> None:
         self.servers = {"bootstrap.servers": servers}
         self.admin = AdminClient(self.servers)
 
     def create(self) -> str:
-        """Make a topic; return its name once all replicas are there."""
+        """Create a topic; return its name when all replicas exist."""
         name = f"bench-{uuid.uuid4().hex[:8]}"
         settings = {"min.insync.replicas": "2"}
         for future in self.admin.create_topics([NewTopic(name, PARTITIONS, 3, config=settings)]).values():
             future.result(30)
         deadline = time.monotonic() + 30
-        while not self._is_there(name):
+        while not self._is_ready(name):
             assert time.monotonic() < deadline, f"topic {name} did not get its replicas"
             time.sleep(0.1)
         return name
 
-    def _is_there(self, name: str) -> bool:
+    def _is_ready(self, name: str) -> bool:
         found = self.admin.list_topics(name, timeout=10).topics[name].partitions.values()
         return len(found) == PARTITIONS and all(len(one.isrs) == 3 for one in found)
 
@@ -62,26 +62,26 @@ class Kafka:
         return Producer({**self.servers, **PRODUCER, **options})
 
     def consumer(self, topic: str, **options: Any) -> Consumer:  # noqa: ANN401 - as librdkafka has them
-        """Make a consumer of all partitions, from the beginning."""
+        """Make a consumer of all partitions, from the earliest offset."""
         consumer = Consumer({**self.servers, "group.id": "bench", "enable.auto.commit": False, **options})
         consumer.assign([TopicPartition(topic, at, 0) for at in range(PARTITIONS)])
         return consumer
 
 
 class Counter:
-    """Counts what was acknowledged."""
+    """Counts acknowledged records."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def __call__(self, error: object, _: object) -> None:
-        """Take a delivery report."""
+        """Handle a delivery report."""
         assert error is None, error
         self.count += 1
 
 
 def send(kafka: Kafka, topic: str, size: int, records: int) -> float:
-    """A call for each record, and a report for each."""
+    """Call `produce` for each record, with a delivery report for each."""
     producer, value, done = kafka.producer(), os.urandom(size), Counter()
     producer.list_topics(topic, timeout=10)
     began = time.perf_counter()
@@ -100,7 +100,7 @@ def send(kafka: Kafka, topic: str, size: int, records: int) -> float:
 
 
 def many(kafka: Kafka, topic: str, size: int, records: int) -> float:
-    """A call for many records, and reports for failures alone."""
+    """Call `produce_batch`, with delivery reports for failures only."""
     producer, done = kafka.producer(**{"delivery.report.only.error": True}), Counter()
     values = [os.urandom(size) for _ in range(1000)]
     producer.list_topics(topic, timeout=10)
@@ -117,7 +117,7 @@ def many(kafka: Kafka, topic: str, size: int, records: int) -> float:
 
 
 def consume(kafka: Kafka, topic: str, records: int) -> float:
-    """Take messages, thousands at a time, and the value of each."""
+    """Consume thousands of messages per call, and read each value."""
     consumer = kafka.consumer(topic, **CONSUMER)
     began, got = time.perf_counter(), 0
     while got < records:
@@ -132,7 +132,7 @@ def consume(kafka: Kafka, topic: str, records: int) -> float:
 
 
 def latency(kafka: Kafka) -> None:
-    """Send at a steady pace, without lingering; see how long each record takes until it is consumed."""
+    """Send at a constant rate, without lingering; measure the time until each record is consumed."""
     topic, total = kafka.create(), int(LATENCY_PER_S * LATENCY_S)
     took: list[float] = []
     consumer, producer = kafka.consumer(topic), kafka.producer(**{"linger.ms": 0})
@@ -158,10 +158,10 @@ def latency(kafka: Kafka) -> None:
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Parse the command line and run all measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("servers", help="where Kafka is, as in 127.0.0.1:9092")
-    parser.add_argument("--records", type=int, default=1_000_000, help="of 100 bytes, in each round; fewer large ones")
+    parser.add_argument("servers", help="bootstrap servers, e.g. 127.0.0.1:9092")
+    parser.add_argument("--records", type=int, default=1_000_000, help="100-byte records per round; fewer larger ones")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sizes", default="100,1024", help="bytes of a record")
     options = parser.parse_args()
@@ -183,7 +183,9 @@ def main() -> None:
 MEASURES: dict[str, Any] = {
     "send": send,
     "many": many,
-    "consume": lambda kafka, topic, _, records: consume(kafka, topic, 2 * records),  # what the others have sent
+    "consume": lambda kafka, topic, _, records: consume(
+        kafka, topic, 2 * records
+    ),  # the records of both earlier measurements
 }
 
 if __name__ == "__main__":

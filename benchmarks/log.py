@@ -1,11 +1,11 @@
-"""Measures the log against the raw disk: MB/s and CPU per MB, in one run on one machine.
+"""The log compared with the raw disk: MB/s and CPU per MB, in one run on one machine.
 
-`raw append` is write and fdatasync at the end of a growing file; `raw in place` the same into space that was
-written before. `log` is the whole log under its asyncio driver: frames, checksums, index, background jobs. A
-turn is what one fdatasync covers: one frame, or several, of one or several partitions. With one frame the log
-waits for each, as raw does; with several, it queues the next turn while one is syncing, as a broker under load
-does. CPU counts user and system time of the whole process, background included. Measurements of a row
-alternate, and each figure is the median of some rounds.
+`raw append` is write and fdatasync at the end of a growing file; `raw in place` the same in space that was written
+before. `log` is the whole log under its asyncio driver: frames, checksums, index, background jobs. A group commit is
+the data that one fdatasync covers: one or more frames of one or more partitions. With one frame, the log waits for
+each, as `raw` does. With several, it queues the next group commit during a sync, as a broker under load does. CPU is
+the user and system time of the whole process. Measurements of a row alternate, and each figure is the median of several
+rounds.
 """
 
 import argparse
@@ -29,10 +29,10 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the table."""
+    """One row of the table."""
 
     frame_bytes: int
-    frames_per_turn: int
+    frames_per_commit: int
     partitions: int
 
 
@@ -60,25 +60,25 @@ CASES = (
 
 
 def cpu_seconds() -> float:
-    """What this process has used, all threads included."""
+    """Return the CPU time of this process, with all threads."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
-def measure(turn_bytes: int, turns: Callable[[float], int], seconds: float) -> Figure:
-    """Run turns for some seconds."""
+def measure(commit_bytes: int, commits: Callable[[float], int], seconds: float) -> Figure:
+    """Run group commits for some seconds."""
     cpu, started = cpu_seconds(), time.perf_counter()
-    count = turns(started + seconds)
+    count = commits(started + seconds)
     elapsed, used = time.perf_counter() - started, cpu_seconds() - cpu
-    total_mb = count * turn_bytes / 1e6
+    total_mb = count * commit_bytes / 1e6
     return Figure(total_mb / elapsed, used * 1e3 / total_mb, count / elapsed)
 
 
 def raw(folder: Path, case: Case, seconds: float, *, in_place: bool) -> Figure:
-    """Write and sync, nothing else."""
+    """Write and sync only."""
     payload = os.urandom(case.frame_bytes)
-    turn = [payload] * case.frames_per_turn
-    turn_bytes = case.frame_bytes * case.frames_per_turn
+    commit = [payload] * case.frames_per_commit
+    commit_bytes = case.frame_bytes * case.frames_per_commit
     path = folder / "raw"
     prepared = 512 * MIB if in_place else 0
     fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_TRUNC)
@@ -86,25 +86,25 @@ def raw(folder: Path, case: Case, seconds: float, *, in_place: bool) -> Figure:
         os.pwrite(fd, bytes(MIB), position)
     os.fsync(fd)
 
-    def turns(until: float) -> int:
+    def commits(until: float) -> int:
         count = position = 0
         while time.perf_counter() < until:
-            if in_place and position + turn_bytes > prepared:
+            if in_place and position + commit_bytes > prepared:
                 position = 0
-            os.pwritev(fd, turn, position)
+            os.pwritev(fd, commit, position)
             os.fdatasync(fd)
-            position += turn_bytes
+            position += commit_bytes
             count += 1
         return count
 
-    figure = measure(turn_bytes, turns, seconds)
+    figure = measure(commit_bytes, commits, seconds)
     os.close(fd)
     path.unlink()
     return figure
 
 
 class Load:
-    """Appends a turn as soon as the one before is durable, and trims behind itself to stay small on disk."""
+    """Appends a group commit when the previous one is durable, and trims old entries to limit disk usage."""
 
     def __init__(self, case: Case) -> None:
         self._driver: LogDriver
@@ -116,25 +116,25 @@ class Load:
         self._waiter: asyncio.Future[None] | None = None
 
     def start(self, driver: LogDriver) -> None:
-        """Make the partitions."""
+        """Create the partitions."""
         self._driver = driver
         self._numbers = [driver.log.create_group(b"") for _ in range(self._case.partitions)]
         for number in self._numbers:
             driver.log.provide_state(number, lambda n=number: (driver.log.group(n).durable_index, b""))  # type: ignore[misc]
 
     def on_durable(self, durable: Durable) -> None:
-        """Let the next turn begin."""
+        """Allow the next group commit."""
         self._durable_lsn = durable.lsn
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def turns(self, until: float) -> int:
-        """Run turns until it is time."""
-        ahead = 0 if self._case.frames_per_turn == 1 else 1
+    async def commits(self, until: float) -> int:
+        """Run group commits until the deadline."""
+        ahead = 0 if self._case.frames_per_commit == 1 else 1
         lsns: deque[int] = deque()
         count = 0
         while time.perf_counter() < until:
-            lsns.append(self._append_turn())
+            lsns.append(self._append_commit())
             self._driver.wake()
             if len(lsns) > ahead:
                 await self._durable(lsns.popleft())
@@ -148,9 +148,9 @@ class Load:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
-    def _append_turn(self) -> int:
+    def _append_commit(self) -> int:
         log, lsn = self._driver.log, 0
-        for at in range(self._case.frames_per_turn):
+        for at in range(self._case.frames_per_commit):
             number = self._numbers[at % len(self._numbers)]
             group = log.group(number)
             index = group.last_index + 1
@@ -170,12 +170,12 @@ def through_log(folder: Path, case: Case, seconds: float) -> Figure:
         load = Load(case)
         driver = LogDriver(open_folder(folder / "log", LogConfig()), load.on_durable, fail)
         load.start(driver)
-        await load.turns(time.perf_counter() + seconds / 3)  # spares are made, caches are warm
+        await load.commits(time.perf_counter() + seconds / 3)  # spares are created, caches are warm
         cpu, started = cpu_seconds(), time.perf_counter()
-        count = await load.turns(started + seconds)
+        count = await load.commits(started + seconds)
         elapsed, used = time.perf_counter() - started, cpu_seconds() - cpu
         await driver.close()
-        total_mb = count * case.frame_bytes * case.frames_per_turn / 1e6
+        total_mb = count * case.frame_bytes * case.frames_per_commit / 1e6
         return Figure(total_mb / elapsed, used * 1e3 / total_mb, count / elapsed)
 
     figure = asyncio.run(run())
@@ -184,7 +184,7 @@ def through_log(folder: Path, case: Case, seconds: float) -> Figure:
 
 
 def median(figures: list[Figure]) -> Figure:
-    """Take the one in the middle by throughput."""
+    """Return the figure with the median throughput."""
     middle = statistics.median_low([figure.mb_per_s for figure in figures])
     return next(figure for figure in figures if figure.mb_per_s == middle)
 
@@ -198,7 +198,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print("frame  frames per  parti-        raw append          raw in place               log            log, in % of")
     print(
-        "bytes     turn     tions      MB/s  ms CPU/MB      MB/s  ms CPU/MB      MB/s  ms CPU/MB      append  in place"
+        "bytes    commit    tions      MB/s  ms CPU/MB      MB/s  ms CPU/MB      MB/s  ms CPU/MB      append  in place"
     )
     with tempfile.TemporaryDirectory(dir=arguments.folder) as scratch:
         folder = Path(scratch)
@@ -210,7 +210,7 @@ def main() -> None:
                 rows[2].append(through_log(folder, case, arguments.seconds))
             append, in_place, log = map(median, rows)
             cells = "".join(f"{f.mb_per_s:12.0f}  {f.cpu_ms_per_mb:9.2f}" for f in (append, in_place, log))
-            shape = f"{case.frame_bytes >> 10:4}K  {case.frames_per_turn:7}  {case.partitions:8}"
+            shape = f"{case.frame_bytes >> 10:4}K  {case.frames_per_commit:7}  {case.partitions:8}"
             ratios = f"{log.mb_per_s / append.mb_per_s:12.0%}  {log.mb_per_s / in_place.mb_per_s:8.0%}"
             print(shape + cells + ratios, flush=True)
 

@@ -1,9 +1,9 @@
-"""What a quota is good for: a polite client alone, beside a greedy one, and beside one that is held to a quota.
+"""Effect of a quota: a well-behaved client alone, with a greedy client, and with a greedy client that has a quota.
 
-Three brokers, a writer, one reader that both clients use, SQLite; callers are checked. The polite client sends one
-small batch after the other on one connection. The greedy one is a process of its own, which sends large batches on
-many connections, and has a token with or without a quota; when it is refused it waits as long as it is told, or comes
-again at once. Each figure is from one run on one machine; the ratios are what counts.
+Three brokers, a writer, one reader that both clients use, SQLite; authentication is on. The well-behaved client sends
+one small batch at a time on one connection. The greedy client is another process, which sends large batches on many
+connections, with or without a quota. When it is rejected, it either waits as `Retry-After` says, or retries at once.
+Each figure is from one run on one machine; compare the ratios.
 
 Usage: quotas.py [--seconds 8] [--connections 16] [--rate-mib 4]
 """
@@ -26,7 +26,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from measuring import raw_rate
+from measurement import raw_rate
 
 from flotilla.net import Connection
 from flotilla.records import encode
@@ -36,7 +36,7 @@ from support.fleet import Fleet
 
 MIB = 1 << 20
 PARTITIONS = 4
-POLITE = (10, 100)  # records per batch, and bytes of each
+POLITE = (10, 100)  # records per batch, and bytes per record
 GREEDY = (1000, 1000)
 TOKEN = "BENCH_TOKEN"  # noqa: S105 - the name of a variable
 _REFUSED = 429
@@ -44,7 +44,7 @@ _REFUSED = 429
 
 @dataclass(frozen=True)
 class Figures:
-    """How the polite client fared."""
+    """Throughput and latency of the well-behaved client."""
 
     rate: float
     p50_ms: float
@@ -52,12 +52,12 @@ class Figures:
 
     @classmethod
     def of(cls, took: list[float], seconds: float) -> "Figures":
-        """Sum up how long requests took."""
+        """Summarize the latencies of requests."""
         cuts = statistics.quantiles(took, n=100)
         return cls(len(took) / seconds, cuts[49] * 1e3, cuts[98] * 1e3)
 
     def beside(self, alone: "Figures") -> str:
-        """This, and how it relates to having the server for oneself."""
+        """Format the figures, with their ratio to those without a greedy client."""
         return (
             f"{self.rate:6,.0f}/s ({self.rate / alone.rate:4.0%})   "
             f"p50 {self.p50_ms:7.2f} ms ({self.p50_ms / alone.p50_ms:5.1f}x)   "
@@ -66,12 +66,12 @@ class Figures:
 
 
 def main() -> None:
-    """Measure, or be the greedy client."""
+    """Run the measurements, or the greedy client in its own process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=8.0, help="for each measurement")
-    parser.add_argument("--connections", type=int, default=16, help="of the greedy client")
-    parser.add_argument("--rate-mib", type=float, default=4.0, help="the greedy client's quota, in MiB a second")
-    parser.add_argument("--greedy", help=argparse.SUPPRESS)  # where to, if this is the greedy client
+    parser.add_argument("--seconds", type=float, default=8.0, help="duration of each measurement")
+    parser.add_argument("--connections", type=int, default=16, help="connections of the greedy client")
+    parser.add_argument("--rate-mib", type=float, default=4.0, help="quota of the greedy client in MiB/s")
+    parser.add_argument("--greedy", help=argparse.SUPPRESS)  # URL, in the process of the greedy client
     parser.add_argument("--heed", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     uvloop.install()
@@ -86,14 +86,14 @@ def main() -> None:
 
 
 def measure(fleet: Fleet, options: argparse.Namespace) -> None:
-    """Let the polite client work beside others, one after the other."""
+    """Measure the well-behaved client with each kind of greedy client."""
     polite, free = make_token(fleet), make_token(fleet)
     held = make_token(fleet, bytes_per_s=int(options.rate_mib * MIB))
 
     def run() -> Figures:
         return asyncio.run(be_polite(fleet.url, polite, options.seconds))
 
-    run()  # so that everything has been used once
+    run()  # warm up
     alone = run()
     print(f"alone:                                      {alone.beside(alone)}")
     for text, token, heed in (
@@ -112,7 +112,7 @@ def measure(fleet: Fleet, options: argparse.Namespace) -> None:
 
 
 def make_token(fleet: Fleet, **limits: int) -> str:
-    """Make a token that the reader knows."""
+    """Create a token that the reader knows."""
     made = fleet.client.post("/v1/tokens", json={"name": "bench", "grants": ["produce:*"], **limits})
     text = str(made.raise_for_status().json()["token"])
     wait_until("the token to be known", lambda: httpx.get(f"{fleet.url}/topics", headers=bearer(text)).is_success)
@@ -120,19 +120,19 @@ def make_token(fleet: Fleet, **limits: int) -> str:
 
 
 def stored(fleet: Fleet) -> int:
-    """How many records there are."""
+    """Return the number of stored records."""
     return sum(int(one["next_offset"]) for one in fleet.get("/topics/t/partitions")["partitions"])
 
 
 @contextmanager
 def greedy(url: str, token: str, connections: int, *, heed: bool) -> Iterator[None]:
-    """Have a greedy client meanwhile, in a process of its own."""
+    """Run a greedy client in another process during the block."""
     command = [sys.executable, __file__, "--greedy", url, "--connections", str(connections)]
     process = subprocess.Popen(
         [*command, *(["--heed"] if heed else [])], env={**os.environ, TOKEN: token}, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
-    process.stdout.readline()  # it has begun
+    process.stdout.readline()  # it has started
     try:
         yield
     finally:
@@ -142,7 +142,7 @@ def greedy(url: str, token: str, connections: int, *, heed: bool) -> Iterator[No
 
 
 async def be_polite(url: str, token: str, seconds: float) -> Figures:
-    """Send small batches, one after the other."""
+    """Send small batches one at a time."""
     took: list[float] = []
     records, size = POLITE
     body, headers = bytes(encode([os.urandom(size)] * records)), list(bearer(token).items())
@@ -158,7 +158,7 @@ async def be_polite(url: str, token: str, seconds: float) -> Figures:
 
 
 async def be_greedy(url: str, connections: int, *, heed: bool) -> None:
-    """Send large batches on many connections, until the process is ended."""
+    """Send large batches on many connections until the process is killed."""
     records, size = GREEDY
     body, headers = bytes(encode([os.urandom(size)] * records)), list(bearer(os.environ[TOKEN]).items())
 

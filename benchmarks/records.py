@@ -1,8 +1,8 @@
-"""Measures record batches on one core: how many records per second are encoded, checked and decoded.
+"""Record batches on one core: records per second encoded, verified and decoded.
 
-The values are lines of a log in JSON, about as compressible as such lines are, cut to `--value-bytes`.
-Decoding ends with lists of values and keys. Each figure is the best of several rounds: what the code can do
-when nothing else disturbs it. MB/s counts values and keys before compression, GB/s the batch as it is stored.
+The values are JSON log lines with a typical compression ratio, cut to `--value-bytes`. Decoding yields lists of values
+and keys. Each figure is the best of several rounds. MB/s counts values and keys before compression, GB/s the stored
+batch.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--value-bytes", type=int, default=100, help="the size of a value (default: 100)")
     parser.add_argument("--rounds", type=int, default=7, help="rounds per figure, the best counts (default: 7)")
@@ -73,8 +73,8 @@ def row(case: Case, value_bytes: int, rounds: int) -> str:
 
 
 def log_lines(count: int, value_bytes: int) -> list[bytes]:
-    """Lines as a web server logs them, the same ones on each run."""
-    source = random.Random(1)  # noqa: S311 - the same lines on each run are the point
+    """Generate log lines of a web server, the same in each run."""
+    source = random.Random(1)  # noqa: S311 - the lines must be the same in each run
 
     def line() -> bytes:
         text = (
@@ -87,7 +87,7 @@ def log_lines(count: int, value_bytes: int) -> list[bytes]:
 
 
 def best_seconds(call: Callable[[], object], rounds: int) -> float:
-    """The time of one call, in the best round; a round repeats it for a fifth of a second."""
+    """Return the time of one call in the best round; a round repeats it for 0.2 s."""
     started = time.perf_counter()
     call()
     repeats = max(1, int(ROUND_SECONDS / (time.perf_counter() - started)))

@@ -1,11 +1,11 @@
-"""Spark reads a topic: a count, and a group-by; beside Parquet, and Kafka through Spark's own source.
+"""Spark reads a topic with a count and a group-by, compared with Parquet and with Spark's Kafka source.
 
-The whole system is on this machine: topics of 1 to 8 partitions with 3 replicas each, filled before the clock starts.
-Sources take turns in each round, and medians are shown, to be compared with each other, in one run. Parquet answers a
-count from the footers of its files, without reading any records; the group-by reads all values.
+A whole cluster on this machine: topics of 1 to 8 partitions with 3 replicas each, filled before. Sources alternate in
+each round, and medians are shown; compare them within one run. Parquet answers a count from file footers, without
+reading records; the group-by reads all values.
 
-Kafka has to be running already, and its client be there: `pip install confluent-kafka`. Its jars for Spark come from
-Maven Central, into a folder of your choice: org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0, with all that it needs.
+Kafka must be running, and its client installed: `pip install confluent-kafka`. Download the jars of Spark's Kafka
+source from Maven Central to a folder: org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0, with its dependencies.
 
 Usage: spark.py [--records 5000000] [--rounds 3] [--partitions 1,2,4,8] [--kafka HOST:PORT --kafka-jars FOLDER]
 """
@@ -39,7 +39,7 @@ def count(rows: DataFrame) -> int:
 
 
 def group(rows: DataFrame) -> int:
-    """Count records by the first two characters of their values, of which there are 100; return how many that are."""
+    """Count records by the first two characters of their values; return the number of groups, 100."""
     found = rows.groupBy(f.substring(f.col("value").cast("string"), 1, 2)).count().agg(f.sum("count")).collect()
     return int(found[0][0])
 
@@ -48,7 +48,7 @@ QUERIES: dict[str, Callable[[DataFrame], int]] = {"count": count, "group-by": gr
 
 
 def fill(client: Client, topic: str, partitions: int, records: int) -> None:
-    """Append records that are all different, in batches, to all partitions alike."""
+    """Append distinct records in batches, evenly to all partitions."""
     client.topics.create(topic, partitions=partitions, replication=3)
     rest = os.urandom(RECORD_BYTES).hex()[: RECORD_BYTES - 12]
     with client.producer(batch_bytes=BATCH * (RECORD_BYTES + 20)) as producer:
@@ -60,8 +60,8 @@ def fill(client: Client, topic: str, partitions: int, records: int) -> None:
 
 
 def fill_kafka(rows: DataFrame, servers: str, topic: str, partitions: int) -> None:
-    """Put the same records into Kafka."""
-    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415 - only where there is one
+    """Write the same records to Kafka."""
+    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415 - optional
 
     admin = AdminClient({"bootstrap.servers": servers})
     for made in admin.create_topics([NewTopic(topic, partitions, 3)]).values():
@@ -71,7 +71,7 @@ def fill_kafka(rows: DataFrame, servers: str, topic: str, partitions: int) -> No
 
 @contextmanager
 def session(jars: str | None) -> Iterator[SparkSession]:
-    """Have Spark on all cores of this machine."""
+    """Run Spark on all cores of this machine."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     cores = os.cpu_count() or 2
     builder = SparkSession.builder.master(f"local[{cores}]").appName("benchmark")
@@ -91,7 +91,7 @@ def session(jars: str | None) -> Iterator[SparkSession]:
 def sources(
     spark: SparkSession, url: str, topic: str, parquet: str, kafka: str | None
 ) -> dict[str, Callable[[], DataFrame]]:
-    """Say how each is read."""
+    """Return a function for each source that reads it."""
     found = {
         "flotilla": lambda: spark.read.format("flotilla").option("url", url).load(topic),
         "parquet": lambda: spark.read.parquet(parquet),
@@ -103,14 +103,14 @@ def sources(
 
 
 def measure(ways: dict[str, Callable[[], DataFrame]], records: int, rounds: int) -> dict[tuple[str, str], float]:
-    """Let all take turns; return the median of records/s."""
+    """Measure all sources in alternating rounds; return the median of records/s."""
     took: dict[tuple[str, str], list[float]] = {}
-    for turn in range(rounds + 1):  # the first one warms up
+    for round_ in range(rounds + 1):  # the first round warms up
         for source, read in ways.items():
             for query, run in QUERIES.items():
                 began = time.perf_counter()
                 assert run(read()) == records, (source, query)
-                if turn > 0:
+                if round_ > 0:
                     took.setdefault((source, query), []).append(time.perf_counter() - began)
     return {key: records / statistics.median(each) for key, each in took.items()}
 
@@ -129,13 +129,13 @@ def show(partitions: int, rates: dict[tuple[str, str], float]) -> None:
 
 
 def main() -> None:
-    """Measure."""
+    """Parse the command line and run the measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--records", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--partitions", default="1,2,4,8")
-    parser.add_argument("--kafka", metavar="HOST:PORT", help="a Kafka that runs")
-    parser.add_argument("--kafka-jars", metavar="FOLDER", help="Spark's source for it")
+    parser.add_argument("--kafka", metavar="HOST:PORT", help="a running Kafka cluster to compare with")
+    parser.add_argument("--kafka-jars", metavar="FOLDER", help="folder with the jars of Spark's Kafka source")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as scratch,

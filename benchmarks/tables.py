@@ -1,7 +1,7 @@
-"""One process that reads a topic: as a table, as columns of batches, as lists of values, record by record.
+"""One process reads a topic: as a table, as columns of batches, as lists of values, record by record.
 
-The whole system is on this machine: 4 partitions with 3 replicas each, filled before the clock starts. Ways take turns,
-and medians are shown; they are to be compared with each other, in one run.
+A whole cluster on this machine: 4 partitions with 3 replicas each, filled before. Rounds alternate, and medians are
+shown; compare them within one run.
 
 Usage: tables.py [--records 1000000] [--bytes 100] [--batch 5000] [--rounds 5] [--routes direct,gateway]
                  [--compression none]
@@ -21,7 +21,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import pyarrow as pa
-from measuring import cpu
+from measurement import cpu
 
 from flotilla import Client
 from support.fleet import Fleet
@@ -31,34 +31,34 @@ TOPIC = "t"
 
 
 def table(client: Client) -> int:
-    """A table with all columns."""
+    """Read a table with all columns."""
     return len(client.read_arrow(TOPIC, max_bytes=None))
 
 
 def values(client: Client) -> int:
-    """A table with the values alone."""
+    """Read a table with the values only."""
     return len(client.read_arrow(TOPIC, columns=["value"], max_bytes=None))
 
 
 def frame(client: Client) -> int:
-    """A frame of pandas."""
+    """Read a pandas DataFrame."""
     return len(client.read_pandas(TOPIC, max_bytes=None))
 
 
 def to_arrow(client: Client) -> int:
-    """The batches of a consumer, each as columns."""
+    """Read the batches of a consumer as columns."""
     with client.consumer(TOPIC) as consumer:
         return len(pa.Table.from_batches(batch.to_arrow() for batch in consumer.batches(until="end")))
 
 
 def lists(client: Client) -> int:
-    """The batches of a consumer, with a Python object of each value."""
+    """Read the batches of a consumer, with a Python object for each value."""
     with client.consumer(TOPIC) as consumer:
         return sum(len(batch.values) for batch in consumer.batches(until="end"))
 
 
 def records(client: Client) -> int:
-    """The records of a consumer."""
+    """Read the records of a consumer."""
     with client.consumer(TOPIC) as consumer:
         return sum(1 for _ in consumer.records(until="end"))
 
@@ -67,7 +67,7 @@ WAYS: tuple[Callable[[Client], int], ...] = (table, values, frame, to_arrow, lis
 
 
 def fill(client: Client, options: argparse.Namespace) -> None:
-    """Send records: each call becomes a batch, as it is waited for."""
+    """Send records; each awaited call makes a batch."""
     texts = [b"%-*d" % (options.bytes, at) for at in range(options.batch)]
     with client.producer(compression=options.compression, batch_bytes=8 << 20) as producer:
         for at in range(options.records // options.batch):
@@ -76,9 +76,9 @@ def fill(client: Client, options: argparse.Namespace) -> None:
 
 
 def measure(client: Client, rounds: int) -> None:
-    """Read all of the topic in each way, in turns, and print the medians."""
+    """Read the topic in each way in alternating rounds, and print the medians."""
     process = psutil.Process()
-    frame(client)  # loads the libraries
+    frame(client)  # imports the libraries
     took: dict[str, list[tuple[float, float]]] = {way.__name__: [] for way in WAYS}
     for _ in range(rounds):
         for way in WAYS:
@@ -97,10 +97,10 @@ def measure(client: Client, rounds: int) -> None:
 
 
 def main() -> None:
-    """Run it."""
+    """Parse the command line and run the measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--bytes", type=int, default=100, help="of a record")
+    parser.add_argument("--bytes", type=int, default=100, help="size of a record")
     parser.add_argument("--batch", type=int, default=5000, help="records per batch")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--routes", default="direct,gateway")

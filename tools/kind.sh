@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Has a cluster in kind with an ingress controller and Flotilla on it: kind.sh IMAGE SPARK_IMAGE
-# Needs Docker, kind, kubectl and helm. What is there already is kept, so it can be run again.
+# Create a kind cluster with an ingress controller and Flotilla: kind.sh IMAGE SPARK_IMAGE
+# Needs Docker, kind, kubectl and helm. Run it again to deploy changed images to the same cluster.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 image=$1 spark=$2
@@ -10,7 +10,7 @@ done
 if ! kind get clusters 2> /dev/null | grep -qx flotilla; then
     kind create cluster --config helm/kind.yaml
 fi
-# Each build has a tag of its own, so that an upgrade replaces pods when something changed.
+# Each build has its own tag, so that an upgrade replaces pods whose image changed.
 tag_of() { docker image inspect --format '{{.Id}}' "$1" | cut -d : -f 2 | cut -c 1-12; }
 tag=$(tag_of "$image") spark_tag=$(tag_of "$spark")
 docker tag "$image" "flotilla:$tag"

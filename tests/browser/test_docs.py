@@ -1,4 +1,4 @@
-"""A real browser opens /docs, without any network but the server's, and tries a call."""
+"""A real browser opens /docs, without access to other hosts, and tries a request."""
 
 import os
 import shutil
@@ -29,8 +29,8 @@ def page() -> Iterator[Page]:
         browser.close()
 
 
-def test_docs_work_offline_and_a_call_can_be_tried(fleet: Fleet, page: Page) -> None:
-    """`/docs` needs no other host, logs no error, and its first example works on a click."""
+def test_docs_page_works_offline_and_sends_its_first_example(fleet: Fleet, page: Page) -> None:
+    """`/docs` needs no other host, logs no error, and its first example works with a click."""
     hosts: set[str] = set()
     errors: list[str] = []
     page.on("request", lambda request: hosts.add(request.url.split("/")[2]))

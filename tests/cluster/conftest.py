@@ -1,11 +1,12 @@
-"""A real Kubernetes, with Flotilla on it: made once for all tests here.
+"""Fixtures of the cluster tests: a real Kubernetes cluster, and Flotilla installed on it once for all tests.
 
-Without more, the tests make a cluster of their own (see `harness`). With KUBECONFIG and FLOTILLA_IMAGES (a prefix such
-as `registry.example.com/`, empty for images that were loaded into kind), they use that one; FLOTILLA_HTTP and
-FLOTILLA_HTTPS (host:port) are its ingress controller. On a cluster that is not theirs, tests work in namespaces that
-they make and remove, and refuse to begin where these are there already.
+By default the tests start their own cluster (see `harness`). If KUBECONFIG and FLOTILLA_IMAGES are set, they use that
+cluster. FLOTILLA_IMAGES is an image prefix such as `registry.example.com/`, or empty for images that were loaded into
+kind. FLOTILLA_HTTP and FLOTILLA_HTTPS (host:port) are the ingress controller. On a cluster that the tests did not
+start, they work in namespaces that they create and delete, and exit at once if one of these exists already.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 
 from cluster.harness import cluster as own
 from cluster.harness.cluster import Cluster
-from cluster.harness.machine import what_is_missing
+from cluster.harness.machine import missing_requirement
 from support.release import Release
 from support.walk import follow, readme
 
@@ -27,7 +28,7 @@ _NAMESPACES = ("doomed", "flotilla", "older", "secure")
 
 @pytest.fixture(scope="session")
 def shown(request: pytest.FixtureRequest) -> Callable[[], AbstractContextManager[None]]:
-    """Make a context in which what is printed is seen at once: building takes minutes, the first time."""
+    """Return a context in which output is shown at once: the first build takes minutes."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     assert capture is not None
     disabled: Callable[[], AbstractContextManager[None]] = capture.global_and_fixture_disabled
@@ -36,19 +37,18 @@ def shown(request: pytest.FixtureRequest) -> Callable[[], AbstractContextManager
 
 @pytest.fixture(scope="session")
 def cluster(shown: Callable[[], AbstractContextManager[None]]) -> Iterator[Cluster]:
-    """Kubernetes itself."""
+    """The cluster: the one of KUBECONFIG, or one that is started for the tests."""
     if "KUBECONFIG" in os.environ and "FLOTILLA_IMAGES" in os.environ:
-        given = _given()
-        there = [name for name in _NAMESPACES if given.kubectl("get", "namespace", name, "--ignore-not-found")]
-        if there:
-            pytest.exit(
-                f"{', '.join(there)}: the tests remove namespaces of these names in the end, and did not make them"
-            )
-        yield given
+        given = _given_cluster()
+        existing = [name for name in _NAMESPACES if given.kubectl("get", "namespace", name, "--ignore-not-found")]
+        if existing:
+            pytest.exit(f"namespaces {', '.join(existing)} exist: the tests would delete them; delete them first")
+        with contextlib.closing(given):
+            yield given
         return
-    missing = what_is_missing()
+    missing = missing_requirement()
     if missing is not None and os.environ.get("CLUSTER") == "1":
-        pytest.exit(missing, returncode=1)  # somebody asked for it
+        pytest.exit(missing, returncode=1)  # it was requested explicitly
     if missing is not None:
         pytest.skip(missing)
     with ExitStack() as stack:
@@ -57,7 +57,7 @@ def cluster(shown: Callable[[], AbstractContextManager[None]]) -> Iterator[Clust
         yield found
 
 
-def _given() -> Cluster:
+def _given_cluster() -> Cluster:
     programs = {name: shutil.which(name) for name in ("kubectl", "helm")}
     assert programs["kubectl"] is not None, "kubectl is missing"
     assert programs["helm"] is not None, "helm is missing"
@@ -73,15 +73,15 @@ def _given() -> Cluster:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have tests that need a bare cluster come before all others, which install Flotilla on it."""
+    """Run tests that need a bare cluster first, before Flotilla is installed."""
     items.sort(key=lambda item: "bare_cluster" not in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture
 def bare_cluster(cluster: Cluster) -> Iterator[Cluster]:
-    """Kubernetes before it has heard of Flotilla, and so again in the end."""
+    """A cluster without Flotilla, before and after the test."""
     if not cluster.is_ours:
-        pytest.skip("definitions of resources of a cluster that is not ours are left as they are")
+        pytest.skip("the tests do not delete CRDs of a cluster that they did not start")
     assert "flotilla.dev" not in cluster.kubectl("get", "customresourcedefinitions")
     yield cluster
     cluster.kubectl("delete", "customresourcedefinition", *DEFINED)
@@ -89,7 +89,7 @@ def bare_cluster(cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str] | None:
-    """How following the README on an empty cluster ended; None where its images have other names."""
+    """Result of the README's commands on an empty cluster; None if the images have other names."""
     return None if cluster.image_prefix else follow(cluster, tmp_path_factory.mktemp("walk"), readme())
 
 
@@ -97,14 +97,14 @@ def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> subpro
 def release(
     cluster: Cluster, walked: subprocess.CompletedProcess[str] | None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Release]:
-    """Flotilla, installed from nothing, with the chart's own values."""
+    """Flotilla with the default values of the chart, installed on an empty cluster."""
     registry = cluster.image_prefix.rstrip("/")
     values = {"image": {"registry": registry}, "spark": {"image": {"registry": registry}}}
     made = Release(cluster, tmp_path_factory.mktemp("release"), values)
     if walked is None:
         made.install()
     elif walked.returncode != 0:
-        pytest.fail(f"the README did not install it:\n{walked.stdout}{walked.stderr}\n{made.describe()}")
+        pytest.fail(f"the commands of the README failed:\n{walked.stdout}{walked.stderr}\n{made.describe()}")
     yield made
     if not cluster.is_ours:
         made.remove()
@@ -112,5 +112,5 @@ def release(
 
 @pytest.fixture(scope="session")
 def token(release: Release) -> str:
-    """A token that may do everything."""
+    """A token with all scopes."""
     return release.token()

@@ -1,4 +1,4 @@
-"""Metadata is saved and restored as docs/kubernetes.md says, word for word."""
+"""Back up and restore metadata with the commands of docs/kubernetes.md."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ from support.walk import blocks, follow
 _LOSS = "DELETE FROM tokens; DELETE FROM commits"
 
 
-def test_what_the_database_has_lost_comes_back_from_the_backup(release: Release, token: str, tmp_path: Path) -> None:
-    """Tokens and how far groups have come are in the database alone; records, on brokers, are not touched."""
+def test_backup_restores_tokens_and_committed_offsets(release: Release, token: str, tmp_path: Path) -> None:
+    """Tokens and committed offsets are only in the database. Records are on brokers and are not affected."""
     save, restore = blocks("docs/kubernetes.md", "Backup")
     with Client(release.url, token=token) as client, client.producer() as producer:
         client.topics.create("saved", partitions=1)
         for number in range(20):
             producer.send("saved", f"{number}".encode(), partition=0).result(30)
-        assert read(client, 10) == [f"{number}".encode() for number in range(10)]
+        assert consume_and_commit(client, 10) == [f"{number}".encode() for number in range(10)]
 
     done = follow(release.cluster, tmp_path, save, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -27,12 +27,12 @@ def test_what_the_database_has_lost_comes_back_from_the_backup(release: Release,
     assert done.returncode == 0, done.stderr
     release.wait_ready()
     release.wait_reachable()
-    with Client(release.url, token=token) as client:  # managers that start read tokens from the database
-        assert read(client, 10) == [f"{number}".encode() for number in range(10, 20)]
+    with Client(release.url, token=token) as client:  # managers read tokens from the database when they start
+        assert consume_and_commit(client, 10) == [f"{number}".encode() for number in range(10, 20)]
 
 
-def read(client: Client, count: int) -> list[bytes]:
-    """Read on, as a group that begins at the beginning, and remember how far it came."""
+def consume_and_commit(client: Client, count: int) -> list[bytes]:
+    """Consume `count` records as a group that starts at the earliest offset, and commit."""
     with client.consumer("saved", group="readers", start="earliest") as consumer:
         found: list[bytes] = []
         while len(found) < count:

@@ -1,4 +1,4 @@
-"""The client library in a pod and outside: it finds out by itself how records travel."""
+"""The client library inside and outside of a pod: it selects the direct or the gateway route itself."""
 
 import re
 
@@ -22,7 +22,7 @@ with Client(sys.argv[1], token=token) as client:
 
 
 def appends_at_readers(release: Release) -> int:
-    """Count the appends that went through readers."""
+    """Count the appends that readers have passed on."""
     count = 0
     for pod in release.pods("reader"):
         with release.forward(f"pod/{pod}", 8080) as url:
@@ -33,10 +33,10 @@ def appends_at_readers(release: Release) -> int:
     return count
 
 
-def test_in_a_pod_records_go_straight_to_brokers(release: Release, token: str) -> None:
+def test_client_in_a_pod_sends_records_directly_to_brokers(release: Release, token: str) -> None:
     before = appends_at_readers(release)
     pod = release.pods("reader")[0]
-    said = release.cluster.kubectl(
+    output = release.cluster.kubectl(
         f"--namespace={release.namespace}",
         "exec",
         "-i",
@@ -48,11 +48,11 @@ def test_in_a_pod_records_go_straight_to_brokers(release: Release, token: str) -
         "http://flotilla",
         text=f"{token}\n",
     )
-    assert said.split() == ["1000"]
+    assert output.split() == ["1000"]
     assert appends_at_readers(release) == before
 
 
-def test_outside_records_go_through_readers(release: Release, token: str) -> None:
+def test_client_outside_sends_records_through_readers(release: Release, token: str) -> None:
     before = appends_at_readers(release)
     with Client(release.url, token=token) as client:
         client.topics.create("outside", partitions=2)

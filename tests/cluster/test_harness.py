@@ -1,4 +1,4 @@
-"""The test cluster itself leaves no trace, also when whoever uses it is killed."""
+"""The test cluster removes all its traces, also if the process that started it is killed."""
 
 import os
 import signal
@@ -14,19 +14,19 @@ from support.cluster import wait_until
 
 _TESTS = Path(__file__).resolve().parents[1]
 _CGROUPS = Path("/sys/fs/cgroup")
-_PLACES = [Path(name) for name in ("/opt/containerd", "/usr/libexec/kubernetes", "/var/lib/kubelet", "/var/lib/etcd")]
+_FOLDERS = [Path(name) for name in ("/opt/containerd", "/usr/libexec/kubernetes", "/var/lib/kubelet", "/var/lib/etcd")]
 
 
 def traces() -> set[str]:
-    """What nodes have, or might have, outside of their namespaces: folders, links, cgroups."""
+    """List folders, network links and cgroups of nodes, or that nodes could create, outside of their namespaces."""
     nodes = {str(path) for path in (cache.folder() / "nodes").iterdir()}
     links = {str(path) for path in Path("/sys/class/net").iterdir()}
     groups = {str(path) for pattern in ("flotilla-node-*", "*/flotilla-node-*") for path in _CGROUPS.glob(pattern)}
-    return nodes | links | groups | {str(place) for place in _PLACES if place.exists()}
+    return nodes | links | groups | {str(path) for path in _FOLDERS if path.exists()}
 
 
 def limits() -> dict[str, str]:
-    """Settings of the whole machine that kubelet and kube-proxy like to change."""
+    """Return the machine-wide settings that kubelet and kube-proxy would change."""
     names = (
         "vm/overcommit_memory",
         "vm/panic_on_oom",
@@ -37,10 +37,10 @@ def limits() -> dict[str, str]:
     return {name: Path("/proc/sys", name).read_text() for name in (*names, "net/ipv4/ip_forward")}
 
 
-def test_nothing_is_left_of_a_cluster_whose_user_was_killed(cluster: Cluster) -> None:
-    """A kill -9 of whoever has a cluster ends it; what its files and cgroups are, the next one removes."""
+def test_cluster_of_a_killed_process_leaves_no_traces(cluster: Cluster) -> None:
+    """SIGKILL of the process that started a cluster ends the cluster. The next one removes its files and cgroups."""
     if not cluster.is_ours:
-        pytest.skip("KUBECONFIG names a cluster that is not ours")
+        pytest.skip("the tests did not start the cluster of KUBECONFIG")
     others, settings = traces(), limits()
     command = [sys.executable, "-m", "cluster.harness"]
     environment = {**os.environ, "PYTHONPATH": str(_TESTS)}
@@ -55,7 +55,7 @@ def test_nothing_is_left_of_a_cluster_whose_user_was_killed(cluster: Cluster) ->
     wait_until("the node's processes to be gone", lambda: not processes_in(folder), 30)
 
     def is_swept() -> bool:
-        sweep()  # what still dies is left alone
+        sweep()  # skips clusters that are still ending
         return not its_own & traces()
 
     wait_until("all traces to be gone", is_swept, 30)
@@ -63,12 +63,12 @@ def test_nothing_is_left_of_a_cluster_whose_user_was_killed(cluster: Cluster) ->
 
 
 def processes_in(folder: Path) -> list[str]:
-    """Name the processes that were started with files of a node."""
+    """List the processes whose command line names files of a node."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes()
-        except OSError:  # it ended meanwhile
+        except OSError:  # it has ended
             continue
         if str(folder).encode() + b"/" in words:
             found.append(words.replace(b"\0", b" ").decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""An installation from nothing: what is there, what it may do, and what the API server thinks of the manifests."""
+"""A fresh installation: its objects, their permissions, and validation of the manifests by the API server."""
 
 import pytest
 
@@ -20,26 +20,26 @@ _VALUES = {
 }
 
 
-def test_it_installs_and_its_own_test_passes(release: Release) -> None:
-    """`helm install` gives a working system: `helm test` sends records through it."""
+def test_installation_passes_helm_test(release: Release) -> None:
+    """`helm test` sends records through the system that `helm install` has created."""
     release.wait_ready()
-    said = release.cluster.helm("test", release.name, f"--namespace={release.namespace}", "--timeout=5m")
-    assert "Phase:          Succeeded" in said
+    output = release.cluster.helm("test", release.name, f"--namespace={release.namespace}", "--timeout=5m")
+    assert "Phase:          Succeeded" in output
 
 
-def test_notes_say_what_to_do_next(release: Release) -> None:
+def test_notes_list_the_next_steps(release: Release) -> None:
     notes = release.cluster.helm("get", "notes", release.name, f"--namespace={release.namespace}")
     assert "flotilla tokens create" in notes
     assert "helm test" in notes
 
 
-def test_pods_have_no_rights_and_no_token(release: Release) -> None:
-    """Pods run as somebody without rights, on a read-only root; only the operator can speak with Kubernetes."""
+def test_pods_run_unprivileged_and_without_service_account_token(release: Release) -> None:
+    """Pods run as an unprivileged user on a read-only root file system. Only the operator has an API token."""
     for pod in release.get("pods")["items"]:
         name, spec = pod["metadata"]["name"], pod["spec"]
         assert spec["automountServiceAccountToken"] is False, name
-        speaks = [volume for volume in spec["volumes"] if "projected" in volume]
-        assert bool(speaks) == (pod["metadata"]["labels"]["app.kubernetes.io/component"] == "operator"), name
+        tokens = [volume for volume in spec["volumes"] if "projected" in volume]
+        assert bool(tokens) == (pod["metadata"]["labels"]["app.kubernetes.io/component"] == "operator"), name
         for container in spec["containers"]:
             context = {**spec.get("securityContext", {}), **container["securityContext"]}
             assert context["runAsNonRoot"] is True, name
@@ -48,53 +48,53 @@ def test_pods_have_no_rights_and_no_token(release: Release) -> None:
             assert context["capabilities"] == {"drop": ["ALL"]}, name
 
 
-def test_nothing_in_a_pod_can_be_written_but_its_volumes(release: Release) -> None:
+def test_pods_can_write_only_to_their_volumes(release: Release) -> None:
     writes = "import os, sys; open(sys.argv[1], 'w').close(); os.remove(sys.argv[1])"
     for component in ("broker", "writer", "reader", "operator"):
         pod = release.pods(component)[0]
         release.exec(pod, "python3", "-c", writes, "/tmp/x")  # noqa: S108 - the pod's own
-        for place in ("/x", "/opt/flotilla/x", "/etc/x"):
+        for path in ("/x", "/opt/flotilla/x", "/etc/x"):
             with pytest.raises(CommandFailed, match=r"Read-only file system|Permission denied"):
-                release.exec(pod, "python3", "-c", writes, place)
+                release.exec(pod, "python3", "-c", writes, path)
 
 
-@pytest.mark.usefixtures("release")  # which brings the definitions of our resources
+@pytest.mark.usefixtures("release")  # which installs the CRDs
 @pytest.mark.parametrize("name", _VALUES)
-def test_manifests_are_valid(cluster: Cluster, name: str) -> None:
-    """The API server itself takes what the chart renders, for the values that matter."""
+def test_api_server_accepts_the_rendered_manifests(cluster: Cluster, name: str) -> None:
+    """For the most important values, with strict validation."""
     rendered = cluster.helm("template", "other", str(CHART), "--namespace=default", "--no-hooks", *_VALUES[name])
-    said = cluster.kubectl(
+    output = cluster.kubectl(
         "apply", "--dry-run=server", "--validate=strict", "--namespace=default", "-f", "-", text=rendered
     )
-    assert said.count("(server dry run)") == rendered.count("\nkind: ")
+    assert output.count("(server dry run)") == rendered.count("\nkind: ")
 
 
-def test_bad_values_are_refused_with_the_key(cluster: Cluster) -> None:
+def test_invalid_value_is_rejected_with_its_key(cluster: Cluster) -> None:
     with pytest.raises(CommandFailed, match=r"brokers"):
         cluster.helm("template", "x", str(CHART), "--set=brokers.replicas=many")
     with pytest.raises(CommandFailed, match=r"brokres"):
         cluster.helm("template", "x", str(CHART), "--set=brokres.replicas=3")
 
 
-def test_a_second_eviction_has_to_wait(release: Release) -> None:
-    """The disruption budget of brokers lets one go at a time."""
+def test_second_eviction_is_rejected_while_the_first_broker_is_missing(release: Release) -> None:
+    """The disruption budget of brokers allows one eviction at a time."""
     release.wait_ready()
 
     def allowed() -> int:
         return int(release.get("poddisruptionbudget", "flotilla-broker")["status"]["disruptionsAllowed"])
 
-    wait_until("the budget to allow one to go", lambda: allowed() == 1)
+    wait_until("the budget to allow an eviction", lambda: allowed() == 1)
     first, second, _ = sorted(release.pods("broker"))
     before = release.uid(first)
     evict(release, first)
     with pytest.raises(CommandFailed, match=r"disruption budget"):
         evict(release, second)
-    wait_until("it to come back", lambda: release.uid(first) not in {None, before}, 90)
+    wait_until("the broker to be replaced", lambda: release.uid(first) not in {None, before}, 90)
     release.wait_ready()
 
 
 def evict(release: Release, pod: str) -> None:
-    """Ask for a pod to be moved away, as `kubectl drain` does."""
+    """Evict a pod, as `kubectl drain` does."""
     eviction = f'{{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {{"name": "{pod}"}}}}'
     path = f"/api/v1/namespaces/{release.namespace}/pods/{pod}/eviction"
     release.cluster.kubectl("create", f"--raw={path}", "-f", "-", text=eviction)

@@ -1,4 +1,4 @@
-"""Pipelines: Spark applications on topics, run by the operator, while their pods are killed."""
+"""Pipelines: the operator runs Spark applications on topics while their pods are killed."""
 
 import contextlib
 import itertools
@@ -34,17 +34,17 @@ from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
 rows = spark.read.format("flotilla").load(os.environ["FLOTILLA_TOPICS"])
-found = rows.selectExpr("count(*) AS n", "count(DISTINCT topic, partition, offset) AS different")
-found.selectExpr("to_json(struct(*)) AS value").write.format("flotilla").option("topic", os.environ["TO"]).mode(
+counts = rows.selectExpr("count(*) AS n", "count(DISTINCT topic, partition, offset) AS different")
+counts.selectExpr("to_json(struct(*)) AS value").write.format("flotilla").option("topic", os.environ["TO"]).mode(
     "append"
 ).save()
 """
-LONG_S = 240.0
+TIMEOUT_S = 240.0
 _numbers = itertools.count()
 
 
 def pipeline(name: str, **spec: Any) -> dict[str, Any]:  # noqa: ANN401 - any field
-    """Write a Pipeline that asks for little."""
+    """Return a Pipeline with small resource requests."""
     return {"apiVersion": "flotilla.dev/v1", "kind": "Pipeline", "metadata": {"name": name}, "spec": {**SMALL, **spec}}
 
 
@@ -58,13 +58,13 @@ def client(release: Release, token: str) -> Iterator[Client]:
 
 
 def soon() -> str:
-    """Write a schedule for the next minute that does not begin at once."""
+    """Return a cron schedule of a minute that begins in 15 to 75 s."""
     return f"{(datetime.now(UTC) + timedelta(seconds=75)).minute} * * * *"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def scheduled(release: Release, client: Client) -> str:
-    """A Pipeline with a schedule, which is run while other tests go on."""
+    """A Pipeline with a schedule, which runs during other tests."""
     name = "scheduled"
     client.topics.create(name, partitions=1)
     fill(client, name, 0, 100, partitions=1)
@@ -85,7 +85,7 @@ def scheduled(release: Release, client: Client) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def failing(release: Release, client: Client) -> str:
-    """One that cannot work, which is found out while other tests run."""
+    """A Pipeline that fails, which happens during other tests."""
     assert "no-such-topic" not in [one.name for one in client.topics.list()]
     release.apply(
         pipeline(
@@ -100,9 +100,9 @@ def failing(release: Release, client: Client) -> str:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def roomless(release: Release, client: Client) -> str:
-    """One whose executors ask for more than there is, which shows while other tests run."""
-    name = "roomless"
+def unschedulable(release: Release, client: Client) -> str:
+    """A Pipeline whose executors request more CPU than exists, which is reported during other tests."""
+    name = "unschedulable"
     client.topics.create(name, partitions=1)
     client.topics.create(f"{name}-out", partitions=1)
     release.apply(
@@ -126,7 +126,7 @@ def name() -> str:
 
 
 def fill(client: Client, topic: str, first: int, count: int, partitions: int = 3) -> None:
-    """Append records, numbered, and wait until they are stored."""
+    """Produce numbered records, and wait until they are stored."""
     with client.producer() as producer:
         for at in range(partitions):
             values = [json.dumps({"level": "info", "number": n}).encode() for n in range(first, first + count)]
@@ -140,7 +140,7 @@ def count(client: Client, topic: str) -> int:
 
 
 def numbers(client: Client, topic: str) -> dict[bytes | None, list[int]]:
-    """Read the numbers of each key, in their order."""
+    """Return the numbers in the records of each key, in order."""
     found: dict[bytes | None, list[int]] = {}
     with client.consumer(topic) as consumer:
         for record in consumer.records(until="end"):
@@ -154,38 +154,41 @@ def status(release: Release, name: str) -> dict[str, Any]:
 
 
 def wait_for(release: Release, name: str, what: str, **wanted: object) -> dict[str, Any]:
-    """Wait until a status says so."""
+    """Wait until the status has these values; return it."""
     try:
-        wait_until(what, lambda: wanted.items() <= status(release, name).items(), LONG_S)
+        wait_until(what, lambda: wanted.items() <= status(release, name).items(), TIMEOUT_S)
     except TimeoutError as error:
-        said = release.kubectl("describe", "pipeline", name)
+        output = release.kubectl("describe", "pipeline", name)
         with contextlib.suppress(CommandFailed):
-            said += release.kubectl("logs", f"{name}-driver", "--tail=60")
-        raise AssertionError(f"{error}\n{said}\n{release.kubectl('get', 'pods')}") from error
+            output += release.kubectl("logs", f"{name}-driver", "--tail=60")
+        raise AssertionError(f"{error}\n{output}\n{release.kubectl('get', 'pods')}") from error
     return status(release, name)
 
 
 def executors(release: Release, name: str) -> list[str]:
-    """Name the executors of a pipeline that run."""
+    """List the running executors of a Pipeline."""
     selector = f"--selector=flotilla.dev/pipeline={name},app.kubernetes.io/component=spark-executor"
     found = release.get("pods", selector)["items"]
     return [one["metadata"]["name"] for one in found if one["status"].get("phase") == "Running"]
 
 
-def is_ready(release: Release, name: str, reason: str) -> dict[str, Any] | None:
-    """Give the condition that says how a pipeline is, if it is for this reason."""
+def ready_condition(release: Release, name: str, reason: str) -> dict[str, Any] | None:
+    """Return the condition Ready if it has this reason, or else None."""
     shown: list[dict[str, Any]] = status(release, name).get("conditions") or []
     return next((one for one in shown if (one["type"], one["reason"]) == ("Ready", reason)), None)
 
 
-def is_there(release: Release, kind: str, name: str) -> bool:
+def exists(release: Release, kind: str, name: str) -> bool:
     return bool(release.kubectl("get", kind, name, "--ignore-not-found"))
 
 
-def test_a_batch_archives_a_topic_while_its_executor_is_killed_and_the_archive_is_loaded_while_the_driver_is(
+def test_batch_pipelines_archive_and_load_exactly_once_while_pods_are_killed(
     release: Release, client: Client, name: str
 ) -> None:
-    """Batches are exactly once, a checkpoint stays when its Pipeline goes, and others can use its volume."""
+    """An executor is killed while a topic is archived, and the driver while the archive is loaded.
+
+    The checkpoint volume outlives its Pipeline, and another Pipeline can mount it.
+    """
     client.topics.create(name, partitions=3)
     client.topics.create(f"{name}-again", partitions=3)
     fill(client, name, 0, 300_000)
@@ -198,7 +201,7 @@ def test_a_batch_archives_a_topic_while_its_executor_is_killed_and_the_archive_i
             checkpoint={"volume": {"size": "1Gi"}},
         )
     )
-    release.destroy(wait_until("its executor to run", lambda: executors(release, name), LONG_S)[0])
+    release.destroy(wait_until("its executor to run", lambda: executors(release, name), TIMEOUT_S)[0])
     shown = wait_for(release, name, "the archive to be written", phase="Succeeded")
     assert shown["attempt"] == 1, shown
     assert shown["offsets"] == {name: {"0": 100_000, "1": 100_000, "2": 100_000}}
@@ -206,8 +209,8 @@ def test_a_batch_archives_a_topic_while_its_executor_is_killed_and_the_archive_i
     line = release.kubectl("get", "pipeline", name).splitlines()[1].split()
     assert line[:4] == [name, "Succeeded", "1", "0"]
     release.kubectl("delete", "pipeline", name)
-    wait_until("its driver to go", lambda: not is_there(release, "pod", f"{name}-driver"), 60)
-    assert is_there(release, "pvc", f"{name}-checkpoint")
+    wait_until("its driver to be deleted", lambda: not exists(release, "pod", f"{name}-driver"), 60)
+    assert exists(release, "pvc", f"{name}-checkpoint")
 
     loads = f"{name}-load"
     release.apply(
@@ -219,20 +222,23 @@ def test_a_batch_archives_a_topic_while_its_executor_is_killed_and_the_archive_i
             volumes=[{"claimName": f"{name}-checkpoint", "mountPath": "/checkpoint"}],
             executors={"instances": 0, "cores": 1},
             restart={"backoffSeconds": 1},
-            sparkConf={**SMALL["sparkConf"], "spark.sql.execution.arrow.maxRecordsPerBatch": "4"},  # slow enough
+            sparkConf={
+                **SMALL["sparkConf"],
+                "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
+            },  # slow enough to be killed half-way
         )
     )
-    wait_until("something to be loaded", lambda: count(client, f"{name}-again") > 0, LONG_S)
+    wait_until("the first records to be loaded", lambda: count(client, f"{name}-again") > 0, TIMEOUT_S)
     release.signal(f"{loads}-driver", signal.SIGKILL)
-    shown = wait_for(release, loads, "all to be loaded", phase="Succeeded")
-    assert shown["attempt"] == 2, "it was killed in the middle"
+    shown = wait_for(release, loads, "all records to be loaded", phase="Succeeded")
+    assert shown["attempt"] == 2, "it was killed half-way"
     assert count(client, f"{name}-again") == 300_000
     found = numbers(client, f"{name}-again")
     assert sorted(one for some in found.values() for one in some) == list(range(300_000))
     release.kubectl("delete", "pipeline", loads)
 
 
-def test_an_application_of_ones_own_says_how_it_went_and_is_gone_when_its_time_is_over(
+def test_custom_application_runs_and_is_deleted_after_its_time_to_live(
     release: Release, client: Client, name: str
 ) -> None:
     client.topics.create(name, partitions=2)
@@ -250,14 +256,16 @@ def test_an_application_of_ones_own_says_how_it_went_and_is_gone_when_its_time_i
             timeToLiveSeconds=0,
         ),
     )
-    wait_until("it to be gone, as its time is over", lambda: not is_there(release, "pipeline", name), LONG_S)
+    wait_until(
+        "the Pipeline to be deleted after its time to live", lambda: not exists(release, "pipeline", name), TIMEOUT_S
+    )
     with client.consumer(f"{name}-counts") as consumer:
         (found,) = consumer.records(until="end")
     assert json.loads(found.value) == {"n": 500, "different": 500}
 
 
-def test_a_stream_goes_on_exactly_once_while_its_pods_are_killed(release: Release, client: Client, name: str) -> None:
-    """Executors and the driver die, one after the other; every record arrives once, in the order of its key."""
+def test_stream_delivers_exactly_once_while_its_pods_are_killed(release: Release, client: Client, name: str) -> None:
+    """Executors and the driver are killed in turn; each record arrives once, in the order of its key."""
     client.topics.create(name, partitions=3)
     client.topics.create(f"{name}-out", partitions=3)
     release.apply(
@@ -278,7 +286,7 @@ def test_a_stream_goes_on_exactly_once_while_its_pods_are_killed(release: Releas
         fill(client, name, sent, 6_000)
         sent += 6_000
         try:
-            wait_until(f"all records to arrive, {what}", lambda: count(client, f"{name}-out") >= sent, LONG_S)
+            wait_until(f"all records to arrive, {what}", lambda: count(client, f"{name}-out") >= sent, TIMEOUT_S)
         except TimeoutError as error:
             raise AssertionError(f"{error}\n{status(release, name)}") from error
 
@@ -288,7 +296,7 @@ def test_a_stream_goes_on_exactly_once_while_its_pods_are_killed(release: Releas
     sent += 6_000
     release.destroy(executor)
     send_and_wait("after an executor was killed")
-    before = wait_for(release, name, "it to run on", phase="Running")
+    before = wait_for(release, name, "the Pipeline to run", phase="Running")
     fill(client, name, sent, 6_000)
     sent += 6_000
     release.signal(f"{name}-driver", signal.SIGKILL)
@@ -299,70 +307,72 @@ def test_a_stream_goes_on_exactly_once_while_its_pods_are_killed(release: Releas
     shown = wait_for(release, name, "the attempt after that", phase="Running", attempt=before["attempt"] + 2)
     assert shown["run"] == 1
     assert numbers(client, f"{name}-out") == numbers(client, name)
-    wait_for(release, name, "the offsets to be shown", lag=0)
+    wait_for(release, name, "the offsets to be reported", lag=0)
 
     release.patch(f"pipeline/{name}", {"spec": {"suspend": True}})
-    wait_for(release, name, "it to be suspended", phase="Suspended")
-    assert not is_there(release, "pod", f"{name}-driver")
+    wait_for(release, name, "the Pipeline to be suspended", phase="Suspended")
+    assert not exists(release, "pod", f"{name}-driver")
     fill(client, name, sent, 300)
-    wait_for(release, name, "the lag to be shown all the same", lag=300)
+    wait_for(release, name, "the lag to be reported while suspended", lag=300)
     release.patch(f"pipeline/{name}", {"spec": {"suspend": False}})
-    wait_for(release, name, "it to catch up", phase="Running", lag=0)
+    wait_for(release, name, "the Pipeline to catch up", phase="Running", lag=0)
     assert numbers(client, f"{name}-out") == numbers(client, name)
 
     release.kubectl("delete", "pipeline", name)
-    wait_until("its driver to go", lambda: not is_there(release, "pod", f"{name}-driver"), 90)
-    wait_until("its claim to go", lambda: not is_there(release, "pvc", f"{name}-checkpoint"), 90)
-    wait_until("its executors to go", lambda: not executors(release, name), 60)
+    wait_until("its driver to be deleted", lambda: not exists(release, "pod", f"{name}-driver"), 90)
+    wait_until("its claim to be deleted", lambda: not exists(release, "pvc", f"{name}-checkpoint"), 90)
+    wait_until("its executors to be deleted", lambda: not executors(release, name), 60)
 
 
-def test_a_schedule_runs_it_again_and_again_and_each_run_goes_on_where_the_last_one_ended(
+def test_scheduled_runs_resume_from_the_offsets_of_the_previous_run(
     release: Release, client: Client, scheduled: str
 ) -> None:
-    """It was begun before all others here: it takes minutes, most of which are for waiting."""
+    """The fixture has created it before all other tests of this file: it takes minutes, most of them waiting."""
     first = wait_for(release, scheduled, "the first run", phase="Waiting", run=1, outcome="Succeeded")
     assert first["offsets"] == {scheduled: {"0": 100}}
     fill(client, scheduled, 100, 50, partitions=1)
     release.patch(f"pipeline/{scheduled}", {"spec": {"schedule": soon()}})
     wait_for(release, scheduled, "the second run", phase="Running", run=2)
     release.signal(f"{scheduled}-driver", signal.SIGKILL)
-    last = wait_for(release, scheduled, "its end", phase="Waiting", run=2, attempt=2, outcome="Succeeded")
+    last = wait_for(release, scheduled, "its completion", phase="Waiting", run=2, attempt=2, outcome="Succeeded")
     assert last["offsets"] == {scheduled: {"0": 150}}
     assert last["nextRunAt"] > last["dueAt"] > first["dueAt"]
     release.kubectl("delete", "pipeline", scheduled)
 
 
-def test_a_pipeline_that_cannot_work_says_why_and_is_tried_again_with_pauses(release: Release, failing: str) -> None:
-    shown = wait_for(release, failing, "it to be given up", phase="Failed")
+def test_failing_pipeline_reports_the_cause_and_is_retried_with_backoff(release: Release, failing: str) -> None:
+    shown = wait_for(release, failing, "the Pipeline to fail", phase="Failed")
     assert shown["attempt"] == 2
-    assert "there is no topic 'no-such-topic'" in shown["failure"]
-    assert "there is no topic 'no-such-topic'" in release.kubectl("describe", "pipeline", failing)
+    assert "topic 'no-such-topic' does not exist" in shown["failure"]
+    assert "topic 'no-such-topic' does not exist" in release.kubectl("describe", "pipeline", failing)
     release.kubectl("delete", "pipeline", failing)
 
 
-def test_executors_that_find_no_room_are_told_of(release: Release, roomless: str) -> None:
-    found = wait_until("it to say why", lambda: is_ready(release, roomless, "NoExecutors"), LONG_S)
+def test_unschedulable_executors_are_reported(release: Release, unschedulable: str) -> None:
+    found = wait_until(
+        "the cause to be reported", lambda: ready_condition(release, unschedulable, "NoExecutors"), TIMEOUT_S
+    )
     assert found is not None
     assert "Insufficient cpu" in found["message"]
-    assert status(release, roomless)["phase"] == "Running"
-    release.kubectl("delete", "pipeline", roomless)
+    assert status(release, unschedulable)["phase"] == "Running"
+    release.kubectl("delete", "pipeline", unschedulable)
 
 
-def test_a_driver_that_cannot_start_says_what_it_lacks(release: Release, name: str) -> None:
-    """For a moment it may lack something else: the volume, say, that was asked for together with it."""
+def test_driver_that_cannot_start_reports_the_missing_object(release: Release, name: str) -> None:
+    """The message may at first name another cause, such as a volume that is not bound yet."""
     release.apply(waiting_pipeline(name))
 
-    def says_why() -> bool:
-        found = is_ready(release, name, "NotStarting")
-        return found is not None and f'configmap "{name}-is-not-there" not found' in found["message"]
+    def is_reported() -> bool:
+        found = ready_condition(release, name, "NotStarting")
+        return found is not None and f'configmap "{name}-missing" not found' in found["message"]
 
-    wait_until("it to say why", says_why, 120)
+    wait_until("the cause to be reported", is_reported, 120)
     release.kubectl("delete", "pipeline", name)
     release.kubectl("delete", "pvc", f"{name}-checkpoint", "--wait=false")
 
 
-def test_two_pipelines_never_use_one_checkpoint_at_a_time(release: Release, client: Client, name: str) -> None:
-    """And where Spark is turned off, drivers end, and begin again when it is turned on."""
+def test_two_pipelines_never_use_a_checkpoint_at_the_same_time(release: Release, client: Client, name: str) -> None:
+    """If Spark is disabled, drivers are deleted; they start again when it is enabled."""
     client.topics.create(name, partitions=1)
     client.topics.create(f"{name}-counts", partitions=1)
     shared = {"volume": {"claimName": f"{name}-shared"}}
@@ -379,27 +389,27 @@ def test_two_pipelines_never_use_one_checkpoint_at_a_time(release: Release, clie
     release.apply(claim, pipeline(f"{name}-a", **common))
     wait_for(release, f"{name}-a", "the first to run", phase="Running")
     release.apply(pipeline(f"{name}-b", **common))
-    wait_until("the second to wait", lambda: is_ready(release, f"{name}-b", "CheckpointInUse"), 60)
-    assert not is_there(release, "pod", f"{name}-b-driver")
+    wait_until("the second to wait", lambda: ready_condition(release, f"{name}-b", "CheckpointInUse"), 60)
+    assert not exists(release, "pod", f"{name}-b-driver")
 
     release.upgrade("--set=spark.enabled=false")
-    wait_until("the first to end", lambda: is_ready(release, f"{name}-a", "SparkDisabled"), 120)
-    assert not is_there(release, "pod", f"{name}-a-driver")
+    wait_until("the first to end", lambda: ready_condition(release, f"{name}-a", "SparkDisabled"), 120)
+    assert not exists(release, "pod", f"{name}-a-driver")
     release.upgrade()
     wait_for(release, f"{name}-a", "the first to run again", phase="Running", attempt=2, failures=0)
-    assert not is_there(release, "pod", f"{name}-b-driver")
+    assert not exists(release, "pod", f"{name}-b-driver")
 
     release.kubectl("delete", "pipeline", f"{name}-a", "--wait=false")
     wait_for(release, f"{name}-b", "the second to run then", phase="Running")
-    assert not is_there(release, "pod", f"{name}-a-driver")
+    assert not exists(release, "pod", f"{name}-a-driver")
     release.kubectl("delete", "pipeline", f"{name}-b")
     release.kubectl("delete", "pvc", f"{name}-shared", "--wait=false")
 
 
-def test_spark_submit_runs_an_application_as_its_readme_says(
+def test_spark_submit_runs_an_application_as_documented(
     release: Release, client: Client, token: str, tmp_path: Path
 ) -> None:
-    """The image is one of Spark's, too: `spark-submit` in mode cluster makes a driver of it, and that an executor."""
+    """The image also works for `spark-submit` in cluster mode, as driver and as executor."""
     if release.cluster.image_prefix:
         pytest.skip("the README's images have other names here")
     client.topics.create("logs", partitions=2, exist_ok=True)
@@ -418,9 +428,9 @@ def test_spark_submit_runs_an_application_as_its_readme_says(
     ("spec", "text"),
     [
         ({"application": {}}, "exactly one of builtIn, file and configMap"),
-        ({"application": {"builtIn": "archive"}, "topics": ["a"]}, "needs a checkpoint"),
-        ({"application": {"builtIn": "log_stats"}}, "say which topics"),
-        ({"application": {"file": "/a.py"}, "mode": "Stream"}, "mode Stream needs a checkpoint"),
+        ({"application": {"builtIn": "archive"}, "topics": ["a"]}, "archive and route require a checkpoint"),
+        ({"application": {"builtIn": "log_stats"}}, "built-in applications require topics"),
+        ({"application": {"file": "/a.py"}, "mode": "Stream"}, "mode Stream requires a checkpoint"),
         (
             {
                 "application": {"file": "/a.py"},
@@ -428,21 +438,21 @@ def test_spark_submit_runs_an_application_as_its_readme_says(
                 "schedule": "0 * * * *",
                 "checkpoint": {"url": "s3a://b"},
             },
-            "a schedule is for mode Batch",
+            "schedule requires mode Batch",
         ),
-        ({"application": {"file": "/a.py"}, "checkpoint": {}}, "give a volume or a url"),
-        ({"application": {"file": "/a.py"}, "restart": {"policy": "Always"}}, "Always is for mode Stream"),
+        ({"application": {"file": "/a.py"}, "checkpoint": {}}, "set exactly one of volume and url"),
+        ({"application": {"file": "/a.py"}, "restart": {"policy": "Always"}}, "Always requires mode Stream"),
         ({"application": {"file": "/a.py"}, "driver": {"memory": "99999999999Gi"}}, "driver.memory"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_once(release: Release, name: str, spec: dict[str, Any], text: str) -> None:
+def test_api_server_rejects_invalid_pipeline_spec(release: Release, name: str, spec: dict[str, Any], text: str) -> None:
     with pytest.raises(CommandFailed, match=text):
         release.apply(pipeline(name, **spec))
 
 
-def test_drivers_may_make_pods_and_nothing_else(release: Release) -> None:
+def test_drivers_may_only_manage_pods(release: Release) -> None:
     account = f"--as=system:serviceaccount:{release.namespace}:flotilla-spark"
     listed = release.kubectl("auth", "can-i", "--list", account)
     ours = [line.split() for line in listed.splitlines()[1:] if "selfsubject" not in line and "[]" in line.split()[1:2]]
-    rights = {line[0]: line[-1] for line in ours if not line[0].startswith("[")}
-    assert set(rights) == {"pods"}, listed
+    permissions = {line[0]: line[-1] for line in ours if not line[0].startswith("[")}
+    assert set(permissions) == {"pods"}, listed

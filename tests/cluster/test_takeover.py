@@ -1,4 +1,4 @@
-"""An installation from before there was an operator moves over: same names, same volumes, while records flow."""
+"""Upgrade of an installation from before the operator: same names and volumes, while records flow."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,22 +17,22 @@ from .test_operator import waiting_pipeline
 from .test_topics import topic
 
 _NAMESPACE = "older"
-_OLD = Path(__file__).parent / "charts" / "flotilla-0.1.0.tgz"  # the last one without an operator
+_OLD = Path(__file__).parent / "charts" / "flotilla-0.1.0.tgz"  # the last version without an operator
 _SET = "broker/flotilla-broker"
 _PARTITIONS = 2
 
 
 @pytest.fixture
 def older(cluster: Cluster, tmp_path: Path) -> Iterator[Release]:
-    """A system that the old chart has installed; images are today's."""
+    """An installation of the old chart with current images."""
     made = small_release(cluster, tmp_path, _NAMESPACE, chart=_OLD, has_operator=False, image_tag=TAG)
     made.install()
     yield made
     made.remove()
 
 
-def move(older: Release) -> None:
-    """Upgrade to the chart of today."""
+def upgrade_chart(older: Release) -> None:
+    """Upgrade to the current chart."""
     older.chart = CHART
     older.upgrade()
     older.wait_condition(_SET, "Updated")
@@ -40,13 +40,13 @@ def move(older: Release) -> None:
 
 
 def claims(older: Release) -> dict[str, str]:
-    """Tell one volume from another."""
+    """Return the uid of each PersistentVolumeClaim by name."""
     return {one["metadata"]["name"]: one["metadata"]["uid"] for one in older.get("pvc")["items"]}
 
 
 @pytest.mark.usefixtures("bare_cluster")
-def test_an_upgrade_takes_brokers_over_and_costs_nothing(older: Release) -> None:
-    """Guarantees 1 to 5, while Helm lets brokers go and the operator takes them."""
+def test_operator_adopts_brokers_of_an_older_chart_without_loss(older: Release) -> None:
+    """Guarantees 1 to 5, while Helm gives up the brokers' objects and the operator adopts them."""
     token, before = older.token(), claims(older)
     with older.keep_forwarding("service/flotilla", 80) as url:
         with Client(url, token=token, route="gateway") as client:
@@ -56,13 +56,15 @@ def test_an_upgrade_takes_brokers_over_and_costs_nothing(older: Release) -> None
             wait_progress(senders, 50)
 
             def upgrade() -> None:
-                move(older)
+                upgrade_chart(older)
                 wait_progress(senders, 50)
 
             run_while(senders, upgrade)
     with older.brokers() as brokers:
         assert broken_promises(senders, brokers, "moved", _PARTITIONS) == []
-    assert all(send.outcome == "ok" for sender in senders for send in sender.sends), "all of it was in time"
+    assert all(send.outcome == "ok" for sender in senders for send in sender.sends), (
+        "every record was acknowledged in time"
+    )
     assert claims(older) == before
     owner = older.get("statefulset/flotilla-broker")["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["name"]) == ("Broker", "flotilla-broker")
@@ -71,30 +73,32 @@ def test_an_upgrade_takes_brokers_over_and_costs_nothing(older: Release) -> None
     older.wait_condition(_SET, "Updated")
     assert older.get(_SET)["spec"]["config"] == {"log_level": "debug"}
     older.kubectl("scale", _SET, "--replicas=4")
-    older.upgrade("--set=brokers.config.log_level=debug", "--set=brokers.update=OnDelete")  # it is Helm's by now
+    older.upgrade(
+        "--set=brokers.config.log_level=debug", "--set=brokers.update=OnDelete"
+    )  # Helm manages the resource now
     made = older.get(_SET)
-    assert (made["spec"]["update"], made["spec"]["replicas"]) == ("OnDelete", 4), "what is not changed stays"
-    older.rollback(2)  # Helm did not know the resource yet, and has it deleted unless it is told to keep it
+    assert (made["spec"]["update"], made["spec"]["replicas"]) == ("OnDelete", 4), "the value of replicas did not change"
+    older.rollback(2)  # revision 2 has no Broker, so Helm would delete it without the annotation `keep`
     assert older.get(_SET)["metadata"]["uid"] == made["metadata"]["uid"]
     assert "deletionTimestamp" not in older.get(_SET)["metadata"]
     older.wait_ready()
 
 
 @pytest.mark.usefixtures("bare_cluster")
-def test_what_was_just_moved_can_be_removed(older: Release) -> None:
-    """The resource was made by a hook, as Helm could not, and goes all the same; volumes stay, and so do topics."""
+def test_upgraded_installation_can_be_uninstalled_and_reinstalled(older: Release) -> None:
+    """A hook created the Broker, since Helm could not, and a hook deletes it. Volumes and topics are kept."""
     before = claims(older)
-    move(older)
+    upgrade_chart(older)
     older.apply(topic("kept", partitions=1, deletionPolicy="Delete"))
     older.wait_condition("topic/kept", "Ready")
     older.apply(waiting_pipeline("waits"))
-    wait_until("a driver to be there", lambda: older.pods("spark-driver"), 60)
+    wait_until("the driver to be created", lambda: older.pods("spark-driver"), 60)
     was = older.get("topic/kept")
     older.uninstall()
     assert older.get("broker,statefulset,pod,service")["items"] == []
     assert claims(older).keys() == before.keys() | {"waits-checkpoint"}
     assert was["metadata"]["finalizers"] == ["flotilla.dev/topic"]
-    assert "finalizers" not in older.get("topic/kept")["metadata"], "nobody would be there to do what it waits for"
+    assert "finalizers" not in older.get("topic/kept")["metadata"], "no operator is left that could remove them"
     older.install()
     older.wait_ready()
     older.wait_condition("topic/kept", "Ready")
@@ -102,10 +106,10 @@ def test_what_was_just_moved_can_be_removed(older: Release) -> None:
 
 
 @pytest.mark.usefixtures("release")
-def test_an_upgrade_where_resources_are_defined_already(older: Release) -> None:
-    """As beside another installation: Helm makes the resource itself, and no hook is before it."""
+def test_upgrade_with_existing_crds(older: Release) -> None:
+    """As beside another installation: Helm creates the Broker itself, without a hook."""
     before = claims(older)
-    move(older)
+    upgrade_chart(older)
     assert claims(older) == before
     older.upgrade("--set=brokers.config.log_level=debug")
     older.wait_condition(_SET, "Updated")

@@ -1,4 +1,4 @@
-"""Topics as resources: `kubectl apply` makes them, `kubectl get` tells how they are."""
+"""The Topic resource: `kubectl apply` creates a topic, `kubectl get` shows its state."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ _numbers = itertools.count()
 
 
 def topic(name: str, **spec: Any) -> dict[str, Any]:  # noqa: ANN401 - any field
-    """Write a Topic."""
+    """Return a Topic manifest."""
     return {"apiVersion": "flotilla.dev/v1", "kind": "Topic", "metadata": {"name": name}, "spec": spec}
 
 
@@ -31,19 +31,19 @@ def name() -> str:
 
 @pytest.fixture(scope="module")
 def api(release: Release, token: str) -> Iterator[httpx.Client]:
-    """The API, from outside, through the ingress."""
+    """HTTP client of the API, through the ingress."""
     with httpx.Client(base_url=release.url, headers=bearer(token), timeout=60) as client:
-        wait_until("the ingress to know the way", lambda: client.get("/readyz").status_code == 200)
+        wait_until("the ingress to route to the API", lambda: client.get("/readyz").status_code == 200)
         yield client
 
 
-def topics_of(api: httpx.Client) -> list[str]:
-    """Name the topics that there are, whatever resources say."""
+def topic_names(api: httpx.Client) -> list[str]:
+    """Return the topics of the system, with or without a resource."""
     found: list[str] = api.get("/topics").json()["topics"]
     return found
 
 
-def test_a_topic_that_is_applied_can_be_used(release: Release, token: str, name: str) -> None:
+def test_applied_topic_can_be_produced_to_and_consumed(release: Release, token: str, name: str) -> None:
     release.apply(topic(name, partitions=3, retention={"time": "2d", "size": "1GiB"}, config={"compression": "zstd"}))
     release.wait_condition(f"topic/{name}", "Ready")
     release.wait_condition(f"topic/{name}", "FullyReplicated")
@@ -66,20 +66,18 @@ def test_a_topic_that_is_applied_can_be_used(release: Release, token: str, name:
     header, line = release.kubectl("get", "topic", name).splitlines()
     assert header.split() == ["NAME", "PARTITIONS", "REPLICATION", "MESSAGES", "READY", "REASON", "AGE"]
     assert line.split()[:6] == [name, "3", "3", "300", "True", "Ready"]
-    assert "records can be written and read" in release.kubectl("describe", "topic", name)
+    assert "records can be produced and consumed" in release.kubectl("describe", "topic", name)
 
 
-def test_a_topic_that_a_resource_owns_is_not_deleted_over_http(release: Release, api: httpx.Client, name: str) -> None:
+def test_topic_of_a_resource_cannot_be_deleted_over_http(release: Release, api: httpx.Client, name: str) -> None:
     release.apply(topic(name, partitions=1))
     release.wait_condition(f"topic/{name}", "Ready")
-    refused = api.delete(f"/topics/{name}")
-    assert refused.status_code == 400
-    assert (
-        refused.json()["message"] == f"Topic '{name}' belongs to Topic flotilla/{name}; change or delete that instead."
-    )
+    rejected = api.delete(f"/topics/{name}")
+    assert rejected.status_code == 400
+    assert rejected.json()["message"] == f"Topic '{name}' is owned by Topic flotilla/{name}; change or delete it there."
 
 
-def test_partitions_grow_while_records_flow(release: Release, token: str, name: str) -> None:
+def test_partitions_can_be_increased_while_records_flow(release: Release, token: str, name: str) -> None:
     release.apply(topic(name, partitions=2))
     release.wait_condition(f"topic/{name}", "Ready")
     with Client(release.url, token=token) as client, client.producer() as producer:
@@ -94,8 +92,8 @@ def test_partitions_grow_while_records_flow(release: Release, token: str, name: 
 @pytest.mark.parametrize(
     ("before", "change", "message"),
     [
-        ({"partitions": 4}, {"partitions": 3}, "there can only be more partitions"),
-        ({"partitions": 4}, {"partitions": None}, "there can only be more partitions"),
+        ({"partitions": 4}, {"partitions": 3}, "partitions cannot be decreased"),
+        ({"partitions": 4}, {"partitions": None}, "partitions cannot be decreased"),
         ({"replication": 3}, {"replication": 1}, "replication cannot be changed"),
         ({"topicName": "One"}, {"topicName": "Two"}, "topicName cannot be changed"),
         ({"topicName": "One"}, {"topicName": None}, "topicName cannot be changed"),
@@ -103,7 +101,7 @@ def test_partitions_grow_while_records_flow(release: Release, token: str, name: 
         ({}, {"cluster": "other"}, "cluster cannot be changed"),
     ],
 )
-def test_what_cannot_be_changed_is_refused_by_the_api_server(
+def test_api_server_rejects_change_of_immutable_field(
     release: Release, name: str, before: dict[str, Any], change: dict[str, Any], message: str
 ) -> None:
     release.apply(
@@ -132,45 +130,45 @@ def test_what_cannot_be_changed_is_refused_by_the_api_server(
         {"cluster": ""},
     ],
 )
-def test_what_makes_no_sense_is_refused_by_the_api_server(release: Release, name: str, spec: dict[str, Any]) -> None:
+def test_api_server_rejects_invalid_topic_spec(release: Release, name: str, spec: dict[str, Any]) -> None:
     with pytest.raises(CommandFailed, match=r"is invalid|ValidationError"):
         release.apply(topic(name, **spec))
 
 
-def test_a_name_that_is_none_for_a_resource(release: Release, api: httpx.Client, name: str) -> None:
+def test_topic_name_may_differ_from_the_resource_name(release: Release, api: httpx.Client, name: str) -> None:
     release.apply(topic(name, topicName=f"{name}.Eu_West", partitions=1))
     release.wait_condition(f"topic/{name}", "Ready")
-    assert f"{name}.Eu_West" in topics_of(api)
+    assert f"{name}.Eu_West" in topic_names(api)
 
 
-def test_the_second_resource_for_a_topic_says_who_was_first(release: Release, name: str) -> None:
+def test_second_resource_of_a_topic_reports_the_conflict(release: Release, name: str) -> None:
     release.apply(topic(name, partitions=1))
     release.wait_condition(f"topic/{name}", "Ready")
     release.apply(topic(f"{name}-late", topicName=name, partitions=9))
-    told = release.wait_condition(f"topic/{name}-late", "Ready", "False")
-    assert told["reason"] == "NameTaken"
-    assert f"Topic {name} is older" in told["message"]
+    condition = release.wait_condition(f"topic/{name}-late", "Ready", "False")
+    assert condition["reason"] == "NameConflict"
+    assert f"is managed by Topic {name}" in condition["message"]
     assert release.get("topic", name)["status"]["partitions"] == 1
 
 
-def test_what_cannot_be_is_told(release: Release, name: str) -> None:
-    """Replication was not said, so that the API server lets it be said; a topic that is there keeps its own."""
+def test_change_of_replication_is_reported_as_impossible(release: Release, name: str) -> None:
+    """The API server accepts it, because the spec had no replication. The topic keeps its own."""
     release.apply(topic(name, partitions=1))
     release.wait_condition(f"topic/{name}", "Ready")
     release.patch(f"topic/{name}", {"spec": {"replication": 1}})
-    told = release.wait_condition(f"topic/{name}", "Ready", "False")
-    assert told["reason"] == "ReplicationFixed"
+    condition = release.wait_condition(f"topic/{name}", "Ready", "False")
+    assert condition["reason"] == "CannotChangeReplication"
     assert release.get("topic", name)["status"]["replication"] == 3
 
 
-def test_a_topic_waits_for_brokers_that_are_not_there(release: Release, api: httpx.Client, name: str) -> None:
-    """On how many brokers a partition is stays as it was made: so it is not made on fewer."""
+def test_topic_is_not_created_with_fewer_brokers_than_replicas(release: Release, api: httpx.Client, name: str) -> None:
+    """The replication of a topic cannot change later."""
     release.apply(topic(name, partitions=1, replication=5))
-    told = release.wait_condition(f"topic/{name}", "Ready", "False")
-    assert told["reason"] == "TooFewBrokers"
-    assert told["message"] == "each partition is to be on 5 brokers; 3 brokers registered so far"
-    assert name not in topics_of(api)
-    release.patch(f"topic/{name}", {"spec": {"replication": None}})  # it can be taken back
+    condition = release.wait_condition(f"topic/{name}", "Ready", "False")
+    assert condition["reason"] == "TooFewBrokers"
+    assert condition["message"] == "replication 5 needs 5 brokers; 3 registered"
+    assert name not in topic_names(api)
+    release.patch(f"topic/{name}", {"spec": {"replication": None}})  # the spec can be corrected
     release.wait_condition(f"topic/{name}", "Ready")
     assert release.get("topic", name)["status"]["replication"] == 3
 
@@ -178,17 +176,17 @@ def test_a_topic_waits_for_brokers_that_are_not_there(release: Release, api: htt
 # -- deletion ---------------------------------------------------------------------------------------------
 
 
-def test_records_stay_when_a_resource_is_deleted_and_come_back_with_it(
+def test_records_outlive_a_deleted_resource_and_a_new_one_adopts_them(
     release: Release, token: str, api: httpx.Client, name: str
 ) -> None:
     release.apply(topic(name, partitions=1))
     release.wait_condition(f"topic/{name}", "Ready")
     before = release.get("topic", name)
-    assert "finalizers" not in before["metadata"], "nothing has to be waited for"
+    assert "finalizers" not in before["metadata"], "a retained topic needs no finalizer"
     with Client(release.url, token=token) as client, client.producer() as producer:
         producer.send(name, b"kept", partition=0).result(30)
     release.kubectl("delete", "topic", name, "--timeout=30s")
-    assert name in topics_of(api)
+    assert name in topic_names(api)
 
     def mirror() -> Any:  # noqa: ANN401 - what kubectl shows
         try:
@@ -196,7 +194,7 @@ def test_records_stay_when_a_resource_is_deleted_and_come_back_with_it(
         except CommandFailed:
             return None
 
-    wait_until("it to show up as one that nobody owns", mirror, 60)
+    wait_until("the topic to be mirrored", mirror, 60)
     release.apply(topic(name, partitions=1))
     release.wait_condition(f"topic/{name}", "Ready")
     assert release.get("topic", name)["status"]["topicId"] == before["status"]["topicId"]
@@ -204,47 +202,47 @@ def test_records_stay_when_a_resource_is_deleted_and_come_back_with_it(
         assert [record.value for record in client.consumer(name).records(until="end")] == [b"kept"]
 
 
-def test_records_go_with_a_resource_that_says_so(release: Release, api: httpx.Client, name: str) -> None:
+def test_deletion_policy_delete_removes_the_records(release: Release, api: httpx.Client, name: str) -> None:
     release.apply(topic(name, partitions=1, deletionPolicy="Delete"))
     release.wait_condition(f"topic/{name}", "Ready")
     assert release.get("topic", name)["metadata"]["finalizers"] == ["flotilla.dev/topic"]
     release.kubectl("delete", "topic", name, "--timeout=60s")
-    assert name not in topics_of(api)
+    assert name not in topic_names(api)
 
 
-def test_a_policy_that_is_changed_counts(release: Release, api: httpx.Client, name: str) -> None:
+def test_deletion_policy_can_be_changed(release: Release, api: httpx.Client, name: str) -> None:
     release.apply(topic(name, partitions=1, deletionPolicy="Delete"))
     release.wait_condition(f"topic/{name}", "Ready")
     release.patch(f"topic/{name}", {"spec": {"deletionPolicy": "Retain"}})
-    wait_until("the finalizer to go", lambda: "finalizers" not in release.get("topic", name)["metadata"])
+    wait_until("the finalizer to be removed", lambda: "finalizers" not in release.get("topic", name)["metadata"])
     release.kubectl("delete", "topic", name, "--timeout=30s")
-    assert name in topics_of(api)
+    assert name in topic_names(api)
 
 
-# -- topics that were made over HTTP ----------------------------------------------------------------------
+# -- topics created over HTTP -----------------------------------------------------------------------------
 
 
-def test_topics_that_were_made_over_http_show_up_and_go_with_them(
+def test_topics_created_over_http_are_mirrored_until_they_are_deleted(
     release: Release, api: httpx.Client, name: str
 ) -> None:
-    for called in (name, f"{name}_X"):
-        assert api.post("/topics", json={"name": called, "number_of_partitions": 2}).status_code == 200
+    for topic_name in (name, f"{name}_X"):
+        assert api.post("/topics", json={"name": topic_name, "number_of_partitions": 2}).status_code == 200
 
     def mirrors() -> dict[str, Any]:
         found = release.get("topics", "--selector=flotilla.dev/mirrored")["items"]
         return {one["spec"]["topicName"]: one for one in found if one["spec"]["topicName"].startswith(name)}
 
-    wait_until("both to show up", lambda: len(mirrors()) == 2, 60)
+    wait_until("both topics to be mirrored", lambda: len(mirrors()) == 2, 60)
     assert mirrors()[name]["metadata"]["name"] == name
     assert mirrors()[name]["spec"] == {"topicName": name, "cluster": "flotilla", "deletionPolicy": "Retain"}
     release.wait_condition(f"topic/{name}", "Ready")
-    for called in (name, f"{name}_X"):
-        assert api.delete(f"/topics/{called}").status_code == 200, "nobody owns it"
-    wait_until("both to go", lambda: not mirrors(), 60)
+    for topic_name in (name, f"{name}_X"):
+        assert api.delete(f"/topics/{topic_name}").status_code == 200, "no resource owns it"
+    wait_until("both mirrors to be deleted", lambda: not mirrors(), 60)
 
 
-def test_many_topics_at_once(release: Release, api: httpx.Client) -> None:
-    """Fifty, applied in one go; how long it took is printed."""
+def test_fifty_topics_applied_at_once_become_ready(release: Release, api: httpx.Client) -> None:
+    """Prints how long it took."""
     names = [f"many-{number}" for number in range(50)]
     began = time.monotonic()
     release.apply(*(topic(one, partitions=2, deletionPolicy="Delete") for one in names))
@@ -260,16 +258,18 @@ def test_many_topics_at_once(release: Release, api: httpx.Client) -> None:
         ]
         return conditions.count("True")
 
-    wait_until("all to be ready", lambda: ready() == len(names), 180)
+    wait_until("all topics to be ready", lambda: ready() == len(names), 180)
     print(f"50 topics were ready after {time.monotonic() - began:.1f} s")  # noqa: T201 - a figure
     release.kubectl("delete", "topics", *names, "--timeout=120s", seconds=150)
-    assert not set(names) & set(topics_of(api))
+    assert not set(names) & set(topic_names(api))
 
 
-def test_explain_tells_what_can_be_said(release: Release) -> None:
-    said = release.kubectl("explain", "topic.spec")
+def test_kubectl_explain_describes_the_fields(release: Release) -> None:
+    output = release.kubectl("explain", "topic.spec")
     for field in ("topicName", "partitions", "retention", "deletionPolicy"):
-        assert field in said
+        assert field in output
     resources = release.kubectl("api-resources", "--api-group=flotilla.dev", "--output=wide")
     assert "ft" in resources
-    assert json.loads(release.kubectl("get", "flotilla", "--output=json"))["items"], "all of ours, by their category"
+    assert json.loads(release.kubectl("get", "flotilla", "--output=json"))["items"], (
+        "all resources of Flotilla, by category"
+    )

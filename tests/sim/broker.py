@@ -1,4 +1,4 @@
-"""A simulated broker: the real engine on the real log, on a simulated disk, in virtual time."""
+"""A simulated broker: the real engine and log, on a simulated disk, in virtual time."""
 
 import random
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _TURNS_MAX = 1000
 
 
 class Codec(NamedTuple):
-    """How messages travel, and how soon a disk is done: at once, if it is a kind one."""
+    """Encoding of messages, and whether the disk is `kind`: it syncs at once."""
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
@@ -35,7 +35,7 @@ CODEC = Codec(encode_message, decode_message)
 
 
 class SimBroker:
-    """One broker. `up` is its process, `disk` what outlives it."""
+    """One broker. `up` is its process; `disk` outlives it."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class SimBroker:
         self.up = False
         self.paused = False
         self.sync_s = 0.001
-        self.is_changed = True  # something happened to it that was not looked at yet
+        self.is_changed = True  # it has changed since the last check
         self.engine: Engine
         self.log: Log
         self.on_send: Callable[[str, str, bytes, Message], None] = lambda *_: None
@@ -68,17 +68,17 @@ class SimBroker:
 
     @property
     def partitions(self) -> list[Partition]:
-        """All replicas that run."""
+        """All running replicas."""
         return list(self.engine.partitions.values()) if self.up else []
 
     def partition(self, meta: ReplicaMeta) -> Partition | None:
         """Return the replica of a group, if it runs."""
         return self.engine.partitions.get(meta.key.to_bytes()) if self.up else None
 
-    # -- life ---------------------------------------------------------------------------------------------
+    # -- lifecycle ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the process on what the disk has."""
+        """Start the process with the content of the disk."""
         self.lives += 1
         self.is_changed = True
         self.up, self.paused, self._flushing, self._waiting = True, False, False, []
@@ -100,12 +100,12 @@ class SimBroker:
         self._settle()
 
     def stop(self, survive: float) -> None:
-        """End the process at once; of what was not synced, this part may survive."""
+        """Kill the process; `survive` is the share of unsynced writes that survives."""
         self.up = False
         self.disk.reboot(self._rng, survive)
 
     def pause(self, seconds: float) -> None:
-        """Stop the process for a while; the world goes on."""
+        """Pause the process; the rest of the cluster goes on."""
         self.paused = True
         self._clock.after(seconds, self._guard(self._resume))
 
@@ -116,7 +116,7 @@ class SimBroker:
             event()
 
     def _guard(self, event: Callable[[], None]) -> Callable[[], None]:
-        """An event of a process dies with it."""
+        """Wrap an event so that it is dropped if the process has ended."""
         life = self.lives
 
         def guarded() -> None:
@@ -126,7 +126,7 @@ class SimBroker:
         return guarded
 
     def happen(self, event: Callable[[], None]) -> None:
-        """Let the process hear of something, when it runs."""
+        """Deliver an event to the process, when it runs."""
         if not self.up:
             return
         self.is_changed = True
@@ -140,13 +140,13 @@ class SimBroker:
             self.stop(survive=0.6)
         self.is_changed = True
 
-    # -- what a shell does --------------------------------------------------------------------------------
+    # -- duties of the shell ------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         for _ in range(_TURNS_MAX):
-            if not self.engine.wants_turn:
+            if not self.engine.has_work:
                 break
-            self.engine.turn(self._clock.now)
+            self.engine.run(self._clock.now)
         else:
             raise AssertionError(f"{self.name} does not come to rest")
         self._start_flush()
@@ -180,17 +180,17 @@ class SimBroker:
     def _on_timer(self, at: float) -> None:
         if self._woken_at == at:
             self._woken_at = None
-            self.happen(lambda: self.engine.turn(self._clock.now))
+            self.happen(lambda: self.engine.run(self._clock.now))
 
-    # -- the engine's surroundings ------------------------------------------------------------------------
+    # -- interfaces of the engine -------------------------------------------------------------------------
 
     def send(self, peer: str, key: bytes, message: Message) -> None:
-        """Send, in the bytes that would travel."""
+        """Send a message, encoded."""
         self.on_send(self.name, peer, key, message)
         self._network.send(self.name, peer, (key, self._codec.encode(message)))
 
     def is_writable(self, peer: str) -> bool:  # noqa: ARG002 - the window is enough here
-        """Tell whether there is room on a connection."""
+        """Return whether a connection accepts large messages."""
         return True
 
     def read(self, number: int, index: int, bytes_max: int, done: ReadDone) -> None:
@@ -214,15 +214,15 @@ class SimBroker:
     # -- the network --------------------------------------------------------------------------------------
 
     def deliver(self, sender: str, parcel: tuple[bytes, Any]) -> None:
-        """Take a message from the network."""
+        """Receive a message from the network."""
         key, data = parcel
         message = self._codec.decode(data)
         self.happen(lambda: self.engine.receive(self._clock.now, sender, key, message))
 
     def connected(self, peer: str) -> None:
-        """A connection was made."""
+        """Report a new connection."""
         self.happen(lambda: self.engine.connect(self._clock.now, peer))
 
     def disconnected(self, peer: str) -> None:
-        """A connection broke."""
+        """Report a lost connection."""
         self.happen(lambda: self.engine.disconnect(self._clock.now, peer))

@@ -1,4 +1,4 @@
-"""Simulated producers: they send, retry, give up, and remember what they were told."""
+"""Simulated producers: they send, retry, give up, and record the outcomes."""
 
 import random
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from functools import partial
 
 from flotilla.records import NO_PRODUCER, check, encode
 from flotilla_broker.log import DiskFull
-from flotilla_broker.partition import outcomes
+from flotilla_broker.partition import appends
 from flotilla_broker.partition.meta import ReplicaMeta
 from flotilla_broker.raft import RaftError
 from sim.broker import SimBroker
@@ -21,20 +21,20 @@ _IN_FLIGHT_MAX = 5
 
 @dataclass(slots=True)
 class Batch:
-    """Some records that were sent together, and what became of them."""
+    """Records that were sent together, and their outcome."""
 
     names: list[Name]
     data: bytearray
     attempts: int = 0
-    doubtful: bool = False  # an attempt ended in nobody knows what
+    doubtful: bool = False  # the outcome of an attempt is unknown
     outcome: Outcome | None = None
     offset: int | None = None
-    current: int = 0  # which attempt is under way
+    current: int = 0  # number of the current attempt
 
 
 @dataclass
 class Producer:
-    """Sends to one partition, at most five batches at a time. Without an id it never tries again."""
+    """Sends to one partition, at most five batches at a time. Without a producer id it never retries."""
 
     name: str
     meta: ReplicaMeta
@@ -50,7 +50,7 @@ class Producer:
 
     @property
     def sends(self) -> list[Send]:
-        """Everything that was sent, in order."""
+        """All sent records, in order."""
         return [
             Send(name, self.meta.partition, batch.outcome or Outcome.UNKNOWN, self._offset(batch, at))
             for batch in self.batches
@@ -88,38 +88,38 @@ class Producer:
         if broker is None or broker.paused:
             self._again(batch)
             return
-        self.clock.after(_TIMEOUT_S, partial(self._end, batch, attempt, outcomes.Unknown("timeout")))
+        self.clock.after(_TIMEOUT_S, partial(self._end, batch, attempt, appends.Unknown("timeout")))
         done = partial(self._end, batch, attempt)
         broker.happen(lambda: self._submit(broker, batch, done))
 
-    def _submit(self, broker: SimBroker, batch: Batch, done: outcomes.Done) -> None:
+    def _submit(self, broker: SimBroker, batch: Batch, done: appends.Done) -> None:
         partition = broker.partition(self.meta)
         try:
             if partition is None:
-                done(outcomes.Failed("not_leader", "there is no replica here"))
+                done(appends.Failed("not_leader", "there is no replica here"))
                 return
             broker.log.admit(len(batch.data) + 1)
             partition.submit(check(batch.data), batch.data, done)
             if self.producer_id != NO_PRODUCER and self.rng.random() < 0.1:
-                partition.submit(check(batch.data), batch.data, done)  # a retry before the first was answered
-            broker.engine.touch(self.meta.key.to_bytes())
+                partition.submit(check(batch.data), batch.data, done)  # a retry before the first attempt was answered
+            broker.engine.schedule(self.meta.key.to_bytes())
         except RaftError as error:
-            done(outcomes.Failed("not_leader", str(error)))
+            done(appends.Failed("not_leader", str(error)))
         except DiskFull as error:
-            done(outcomes.Failed("closed", str(error)))
+            done(appends.Failed("closed", str(error)))
 
-    def _end(self, batch: Batch, attempt: int, outcome: outcomes.Outcome) -> None:
-        """An attempt ended. One that times out may still end otherwise; that is not heard any more."""
+    def _end(self, batch: Batch, attempt: int, outcome: appends.Outcome) -> None:
+        """End an attempt. The outcome of one that has timed out is ignored."""
         if batch.outcome is not None or attempt != batch.current:
             return
         batch.current += 1
-        if isinstance(outcome, outcomes.Appended):
+        if isinstance(outcome, appends.Appended):
             batch.outcome, batch.offset = Outcome.OK, outcome.base_offset
             self.on_acknowledged(self.meta, batch)
-        elif isinstance(outcome, outcomes.Failed) and outcome.code not in {"not_leader", "sequence_gap", "closed"}:
+        elif isinstance(outcome, appends.Failed) and outcome.code not in {"not_leader", "sequence_gap", "closed"}:
             self._give_up(batch)
         else:
-            batch.doubtful = batch.doubtful or isinstance(outcome, outcomes.Unknown)
+            batch.doubtful = batch.doubtful or isinstance(outcome, appends.Unknown)
             self._again(batch)
 
     def _again(self, batch: Batch) -> None:

@@ -1,4 +1,4 @@
-"""Virtual time: events happen in the order of their times, and nothing waits."""
+"""Virtual time: events run in the order of their times, without waiting."""
 
 import heapq
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from itertools import count
 
 
 class Clock:
-    """What happens when. Two events at the same time happen in the order in which they were planned."""
+    """Queue of timed events. Events at the same time run in the order in which they were scheduled."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -14,11 +14,11 @@ class Clock:
         self._count = count()
 
     def after(self, delay_s: float, event: Callable[[], None]) -> None:
-        """Plan an event."""
+        """Schedule an event."""
         heapq.heappush(self._events, (self.now + delay_s, next(self._count), event))
 
     def step(self) -> bool:
-        """Let the next event happen; return False if there is none."""
+        """Run the next event; return False if there is none."""
         if not self._events:
             return False
         self.now, _, event = heapq.heappop(self._events)

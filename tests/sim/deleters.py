@@ -1,4 +1,4 @@
-"""Simulated clients that delete records, as the API does it: they ask a leader, and believe what it has committed."""
+"""Simulated clients that delete records like the API: a request to a leader is successful once it is committed."""
 
 import random
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from sim.broker import SimBroker
 
 @dataclass(frozen=True)
 class Deleter:
-    """Deletes records of one partition: up to an offset that may lie in a batch, or all that are there."""
+    """Deletes records of one partition: up to an offset that may be inside a batch, or all records."""
 
     meta: ReplicaMeta
     rng: random.Random
@@ -21,14 +21,14 @@ class Deleter:
     on_gone: Callable[[ReplicaMeta, Partition, int], None]
 
     def delete(self) -> None:
-        """Ask for it, once."""
+        """Request a deletion, once."""
         broker = self.find(self.meta)
         if broker is not None:
             broker.happen(lambda: self._ask(broker))
 
     def _ask(self, broker: SimBroker) -> None:
         partition = broker.partition(self.meta)
-        if partition is None or not partition.raft.is_settled:
+        if partition is None or not partition.raft.has_committed_in_term:
             return
         first, end = partition.start_offset, partition.committed_offset
         offset = self.rng.choice((first, end, *(self.rng.randint(first, end) for _ in range(4))))
@@ -36,12 +36,12 @@ class Deleter:
         try:
             partition.trim(offset)
         except NotLeader:
-            return  # it hands its leadership over
-        broker.engine.touch(partition.key)
+            return  # it transfers its leadership
+        broker.engine.schedule(partition.key)
         self._look(partition, offset)
 
     def _look(self, partition: Partition, offset: int) -> None:
-        """Wait until it is so, or until this one cannot know any more."""
+        """Poll until the deletion is committed, or until its outcome cannot be known any more."""
         if partition.start_offset >= offset:
             self.on_gone(self.meta, partition, offset)
         elif partition.raft.leadership is not None:

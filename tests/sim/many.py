@@ -1,4 +1,4 @@
-"""Run many seeds of the simulation on all cores, with progress; the exit code says whether all is well."""
+"""Run many seeds of the simulation on all cores, with progress. Exit code 0 means no violation."""
 
 import argparse
 import logging
@@ -9,23 +9,23 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from sim.world import Report, World
+from sim.simulation import Report, Simulation
 
 VIRTUAL_S = 60.0
 _PROGRESS_S = 10.0
 
 
 def run(seed: int) -> tuple[int, Report | str]:
-    """Run one seed; return what it came to, or what went wrong."""
+    """Run one seed; return its report, or the violation."""
     logging.disable(logging.CRITICAL)
     try:
-        return seed, World(seed).run(VIRTUAL_S)
+        return seed, Simulation(seed).run(VIRTUAL_S)
     except Exception as error:  # noqa: BLE001 - reported with its seed
         return seed, f"{type(error).__name__}: {error}"
 
 
 def main() -> int:
-    """Run the seeds that were asked for."""
+    """Run the requested seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
@@ -47,7 +47,7 @@ def main() -> int:
     print(
         f"{len(reports)} seeds are well, {failures} failed; {sum(r.steps for r in reports)} steps, "
         f"{sum(r.acknowledged for r in reports)} records acknowledged, {sum(r.crashes for r in reports)} crashes, "
-        f"{sum(r.elections for r in reports)} leaders, {sum(r.copies for r in reports)} log copies, "
+        f"{sum(r.elections for r in reports)} leaders, {sum(r.snapshots for r in reports)} snapshots, "
         f"{sum(r.deletions for r in reports)} deletions, "
         f"in {time.monotonic() - began:.0f} s"
     )

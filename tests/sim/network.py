@@ -1,6 +1,6 @@
-"""A simulated network: connections break, messages are late, overtake each other, are lost or come twice.
+"""A simulated network: connections break; messages are delayed, reordered, lost or duplicated.
 
-TCP does less harm within a connection. Guards that hold here hold there.
+TCP is better within a connection. Guards that hold here also hold there.
 """
 
 import random
@@ -17,17 +17,17 @@ _PAST_MESSAGES = 300
 
 @dataclass(slots=True)
 class Weather:
-    """How bad it is."""
+    """Severity of network faults."""
 
     loss: float = 0.0
     duplicates: float = 0.0
-    disorder: float = 0.0  # how many messages take much longer than others
+    disorder: float = 0.0  # share of messages with a much longer delay
     delay_s: float = 0.001
-    replays: float = 0.0  # how often a message of long ago comes again
+    replays: float = 0.0  # share of old messages that arrive again
 
     @classmethod
     def random(cls, rng: random.Random) -> "Weather":
-        """Choose: mostly fair, now and then foul."""
+        """Choose: mostly good, sometimes bad."""
         if rng.random() < 0.4:
             return cls(delay_s=rng.choice((0.0002, 0.001, 0.02)))
         return cls(
@@ -60,17 +60,17 @@ class Network:
         self._connected = connected
         self._disconnected = disconnected
         self._pairs = list(combinations(sorted(names), 2))
-        self._links: dict[tuple[str, str], int] = {}  # pair: which connection between the two this is
+        self._links: dict[tuple[str, str], int] = {}  # pair: number of the current connection
         self._made = 0
         self._last_at: dict[tuple[str, str], float] = {}
         self._past: dict[tuple[str, str], deque[Any]] = defaultdict(lambda: deque(maxlen=_PAST_MESSAGES))
 
     def is_connected(self, one: str, other: str) -> bool:
-        """Tell whether there is a connection."""
+        """Return whether two brokers are connected."""
         return _pair(one, other) in self._links
 
     def connect(self, one: str, other: str) -> None:
-        """Make a connection; each side hears of it at its own time."""
+        """Connect two brokers; each side is notified at its own time."""
         if not self.is_connected(one, other):
             self._made += 1
             self._links[_pair(one, other)] = self._made
@@ -79,7 +79,7 @@ class Network:
                 self._connected(here, there)
 
     def disconnect(self, one: str, other: str) -> None:
-        """Break a connection; what was under way is lost."""
+        """Break a connection; messages in flight are lost."""
         if self._links.pop(_pair(one, other), None) is not None:
             self._disconnected(one, other)
             self._disconnected(other, one)
@@ -95,7 +95,7 @@ class Network:
         return self._rng.choice(self._pairs)
 
     def send(self, sender: str, to: str, message: Any) -> None:  # noqa: ANN401 - whatever the brokers say
-        """Let a message travel, or not."""
+        """Deliver a message after a delay, or drop it."""
         link = self._links.get(_pair(sender, to))
         if link is None or self._rng.random() < self.weather.loss:
             return

@@ -1,7 +1,7 @@
-"""pysyncobj as it comes, in the place of a guarded group: to see what the guards are for.
+"""Stock pysyncobj instead of a guarded group, to show what the guards are for.
 
-It gets the same world, made kinder: whatever is logged is on disk at once, processes are killed but the machine
-never loses power, nothing is trimmed, and connections deliver in order what they deliver.
+It runs under milder faults: logged entries are on disk at once, processes are killed but the machine never loses power,
+nothing is trimmed, and connections deliver messages in order.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
 from flotilla_broker.log.files import Buffer
-from flotilla_broker.raft import Entry, GroupLog, Machine, NotLeader, Port, RaftConfig, Role
+from flotilla_broker.raft import Entry, GroupLog, NotLeader, Port, RaftConfig, Role, StateMachine
 from flotilla_broker.raft import core as ours
 
 _NEVER = 1 << 60
@@ -27,7 +27,7 @@ class StockGroup:
     def __init__(
         self,
         log: GroupLog,
-        machine: Machine,
+        machine: StateMachine,
         port: Port,
         *,
         me: str,
@@ -63,10 +63,10 @@ class StockGroup:
     def is_leader(self) -> bool:
         return self.role is Role.LEADER
 
-    takes_entries = is_leader
+    accepts_entries = is_leader
 
     @property
-    def is_settled(self) -> bool:
+    def has_committed_in_term(self) -> bool:
         return self.is_leader and self.commit_index >= (self._sync._SyncObj__noopIDx or 0)
 
     @property
@@ -113,7 +113,7 @@ class StockGroup:
         self._sync._SyncObj__sendAppendEntries()
         return index
 
-    def hand_over(self, now: float, target: str | None = None) -> str:
+    def transfer_leadership(self, now: float, target: str | None = None) -> str:
         raise NotLeader(f"not at {now}, not to {target}")
 
     def close(self) -> None:
@@ -160,14 +160,14 @@ class _Transport(Transport):  # type: ignore[misc]
         self._port = port
 
     def send(self, node: Node, message: Any) -> bool:  # noqa: ANN401
-        self._port.send(self._names[node.id], dict(message), held=False)  # type: ignore[arg-type]
+        self._port.send(self._names[node.id], dict(message), after_flush=False)  # type: ignore[arg-type]
         return True
 
 
 class _Journal:
-    """The log with payloads, as the stock core's own send loop needs it."""
+    """The log with payloads, as the send loop of the stock core needs it."""
 
-    def __init__(self, log: GroupLog, names: list[str], machine: Machine) -> None:
+    def __init__(self, log: GroupLog, names: list[str], machine: StateMachine) -> None:
         self._log = log
         self._names = names
         self._machine = machine

@@ -1,6 +1,6 @@
-"""The simulation: brokers, disks and networks that fail in every way, in virtual time, from seeds.
+"""The simulation: brokers, disks and networks with all kinds of faults, in virtual time, from seeds.
 
-`make sim SEEDS=1000` runs as many as asked for. A failure names its seed; `SIM_SEED=n make sim SEEDS=1` repeats it.
+`make sim SEEDS=1000` runs more seeds. A failure names its seed; `SIM_SEED=n make sim SEEDS=1` repeats it.
 """
 
 import os
@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from sim.world import World
+from sim.simulation import Simulation
 
 FIRST = int(os.environ.get("SIM_SEED", "0"))
 SEEDS = int(os.environ.get("SIM_SEEDS", "60"))
@@ -16,29 +16,29 @@ VIRTUAL_S = 60.0
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
-def test_nothing_acknowledged_is_lost_doubled_or_reordered(seed: int) -> None:
+def test_acknowledged_records_are_not_lost_duplicated_or_reordered(seed: int) -> None:
     """Guarantees 1 to 4, after every step; and after the last fault, all replicas agree again (guarantee 5)."""
-    report = World(seed).run(VIRTUAL_S)
+    report = Simulation(seed).run(VIRTUAL_S)
     assert report.steps > 0
 
 
-def test_a_seed_of_this_run_s_own() -> None:
+def test_random_seed_violates_no_invariant() -> None:
     """Fixed seeds find only what they found before."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"random seed: SIM_SEED={seed} make sim SEEDS=1")  # noqa: T201 - shown if it fails
-    assert World(seed).run(VIRTUAL_S).steps > 0
+    assert Simulation(seed).run(VIRTUAL_S).steps > 0
 
 
-def test_a_seed_gives_the_same_run_each_time() -> None:
-    """Otherwise a failure could not be looked into."""
-    assert World(3).run(20.0) == World(3).run(20.0)
+def test_seed_gives_the_same_run_each_time() -> None:
+    """Otherwise a failure could not be reproduced."""
+    assert Simulation(3).run(20.0) == Simulation(3).run(20.0)
 
 
-def test_the_seeds_cover_what_can_happen() -> None:
-    """A simulation in which nothing happens proves nothing."""
-    reports = [World(seed).run(VIRTUAL_S) for seed in (1, 4, 11, 30)]
+def test_seeds_cover_elections_snapshots_and_deletions() -> None:
+    """A simulation without faults proves nothing."""
+    reports = [Simulation(seed).run(VIRTUAL_S) for seed in (1, 4, 11, 30)]
     assert sum(report.acknowledged for report in reports) > 500
-    assert sum(report.copies for report in reports) > 0
+    assert sum(report.snapshots for report in reports) > 0
     assert sum(report.deletions for report in reports) > 5
     assert sum(report.crashes for report in reports) > 20
     assert sum(report.elections for report in reports) > 10

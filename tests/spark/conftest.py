@@ -1,4 +1,4 @@
-"""What tests of Spark share: one system of real processes, and one Spark in this process, which has its own JVM."""
+"""Fixtures of the Spark tests: one cluster of real processes, and one Spark session in this process."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -16,7 +16,7 @@ _NUMBERS = count()
 
 @pytest.fixture(scope="session")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Three brokers, that nobody kills: who kills has a system of their own."""
+    """Three brokers that no test kills: tests that kill brokers start their own cluster."""
     with Fleet(Path(tmp_path_factory.mktemp("fleet")), brokers=3) as fleet:
         yield fleet
 
@@ -36,5 +36,5 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def name() -> str:
-    """A name that no other test uses, for a topic."""
+    """A topic name that no other test uses."""
     return f"topic-{next(_NUMBERS)}"

@@ -1,4 +1,4 @@
-"""Tokens and TLS: who may, who may not, and that a token is nowhere to be read."""
+"""Tokens and TLS of the data source."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,20 +10,22 @@ from flotilla import Client
 from support import certificates
 from support.access import ENVIRONMENT
 from support.fleet import Fleet
-from support.sparks import complaint, fill, finish, read, read_stream, values_of
+from support.sparks import error_text, fill, finish, read, read_stream, values_of
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A system that wants tokens, and speaks TLS alone."""
+    """A cluster that requires tokens and TLS."""
     folder = Path(tmp_path_factory.mktemp("guarded"))
     tls = certificates.write(folder / "tls", certificates.make_authority())
     with Fleet(folder, brokers=1, readers=1, environment=ENVIRONMENT, tls=tls) as fleet:
         yield fleet
 
 
-def test_tokens_and_authorities_are_options(spark: SparkSession, guarded: Fleet, tmp_path: Path) -> None:
-    """As a text, and in a file; for batches, streams and writers. No token is in a plan, an error or a checkpoint."""
+def test_data_source_accepts_tokens_and_a_ca_bundle_and_does_not_leak_tokens(
+    spark: SparkSession, guarded: Fleet, tmp_path: Path
+) -> None:
+    """As option and in a file; for batches, streams and writers. No plan, error or checkpoint contains a token."""
     for topic in ("secrets", "copies"):
         wanted = {"name": topic, "partitions": 1, "replication": 1}
         guarded.client.post("/v1/topics", json=wanted).raise_for_status()
@@ -51,15 +53,17 @@ def test_tokens_and_authorities_are_options(spark: SparkSession, guarded: Fleet,
     said = [
         plans,
         str(query.recentProgress),
-        complaint(lambda: read(spark, guarded.url, "nowhere", **by_text).count()),
-        complaint(lambda: read(spark, guarded.url, "secrets", colour="red", **by_text).count()),
+        error_text(lambda: read(spark, guarded.url, "nowhere", **by_text).count()),
+        error_text(lambda: read(spark, guarded.url, "secrets", colour="red", **by_text).count()),
         *(file.read_text(errors="replace") for file in (tmp_path / "checkpoint").rglob("*") if file.is_file()),
     ]
     assert [text for text in said if token in text or token[-20:] in text] == []
 
-    assert "token" in complaint(lambda: read(spark, guarded.url, "secrets", ca=ca).count())
+    assert "token" in error_text(lambda: read(spark, guarded.url, "secrets", ca=ca).count())
     to_copies = rows.select("value").write.format("flotilla").option("url", guarded.url).mode("append")
-    refused = complaint(lambda: to_copies.option("topic", "copies").options(token=weak, ca=ca).save())
+    refused = error_text(lambda: to_copies.option("topic", "copies").options(token=weak, ca=ca).save())
     assert "copies" in refused
     assert weak not in refused
-    assert "says whom to trust" in complaint(lambda: read(spark, guarded.url, "secrets", token=token).count())
+    assert "Set `ca` or FLOTILLA_TLS_CA to the CA bundle of the server" in error_text(
+        lambda: read(spark, guarded.url, "secrets", token=token).count()
+    )

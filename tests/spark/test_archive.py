@@ -1,4 +1,4 @@
-"""Topics as Parquet: every record once, also when everything is killed in the middle, and never in a wrong folder."""
+"""`archive`: every record exactly once, also after a kill, and never in the folder of another query."""
 
 import shutil
 import time
@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flotilla import Client
-from flotilla_spark.errors import FolderTaken
+from flotilla_spark.errors import FolderInUse
 from support.fleet import Fleet
 from support.sparkapps import LIMIT_S, child, kill, run, send
-from support.sparks import complaint
+from support.sparks import error_text
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -23,7 +23,7 @@ def places(spark: SparkSession, folder: Path) -> list[tuple[int, int]]:
     return sorted((row["partition"], row["offset"]) for row in rows)
 
 
-def test_records_are_in_folders_by_topic_and_day(
+def test_archive_writes_folders_by_topic_and_day(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
     client.topics.create(name, partitions=1)
@@ -34,8 +34,8 @@ def test_records_are_in_folders_by_topic_and_day(
             producer.send(name, b"\xff\x00", key=b"k", headers=(("h", b"\x01"),), timestamp_ms=stamp)
         producer.flush()
     to, checkpoint = tmp_path / "archive", tmp_path / "checkpoint"
-    told = run(spark, "archive", name, "--url", fleet.url, "--to", to, "--checkpoint", checkpoint, "--once")
-    assert told == "2 records were read"
+    output = run(spark, "archive", name, "--url", fleet.url, "--to", to, "--checkpoint", checkpoint, "--once")
+    assert output == "2 records read"
     assert [path.name for path in sorted((to / f"topic={name}").glob("day=*"))] == ["day=2026-01-31", "day=2026-02-01"]
     first, second = spark.read.parquet(str(to)).orderBy("offset").collect()
     assert (bytes(first["key"]), bytes(first["value"]), first["topic"], str(first["day"])) == (
@@ -45,13 +45,13 @@ def test_records_are_in_folders_by_topic_and_day(
         "2026-01-31",
     )
     assert [(one["key"], bytes(one["value"])) for one in second["headers"]] == [("h", b"\x01")]
-    assert pq.read_table(to).num_rows == 2  # others read it, too: what Spark keeps for itself is passed over
+    assert pq.read_table(to).num_rows == 2  # other readers ignore Spark's metadata
 
 
-def test_killed_in_the_middle_and_started_again_it_has_every_record_once(
+def test_archive_that_is_killed_while_it_writes_has_every_record_once_after_a_restart(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
-    """Exactly once, seen by Spark: -9 for the application and its Java, while it writes."""
+    """Exactly-once when read with Spark: SIGKILL for the application and its JVM."""
     count = 2_000
     send(client, name, (b"%d" % at for at in range(count)), partitions=2)
     to, checkpoint = tmp_path / "archive", tmp_path / "checkpoint"
@@ -81,37 +81,37 @@ def _size(found: list[tuple[int, int]], partition: int) -> int:
     return sum(one == partition for one, _ in found)
 
 
-def test_the_next_run_goes_on_and_writes_nothing_twice(
+def test_archive_continues_from_its_checkpoint(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
     flags = (name, "--url", fleet.url, "--to", tmp_path / "a", "--checkpoint", tmp_path / "c", "--once")
     for total in (10, 20):
         send(client, name, [b"x"] * 10)
-        assert run(spark, "archive", *flags) == "10 records were read"
+        assert run(spark, "archive", *flags) == "10 records read"
         assert places(spark, tmp_path / "a") == [(0, at) for at in range(total)]
-    assert run(spark, "archive", *flags) == "0 records were read"
+    assert run(spark, "archive", *flags) == "0 records read"
 
 
-def test_records_that_are_gone_end_it_unless_a_loss_is_allowed(
+def test_archive_fails_on_removed_records_unless_loss_is_allowed(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
-    """An archive that was away for longer than records are kept can be gone on with, by who says so."""
+    """After a pause longer than the retention time, --allow-loss continues."""
     flags = (name, "--url", fleet.url, "--to", tmp_path / "a", "--checkpoint", tmp_path / "c", "--once")
     send(client, name, [b"x"] * 10)
     run(spark, "archive", *flags)
     send(client, name, [b"x"] * 10)
     client.topics.delete_records(name, {0: 15})
-    told = complaint(lambda: run(spark, "archive", *flags))
-    assert "5 of the records 10 to 19" in told
-    assert "--allow-loss" in told
+    output = error_text(lambda: run(spark, "archive", *flags))
+    assert "5 of the records 10 to 19" in output
+    assert "--allow-loss" in output
     run(spark, "archive", *flags, "--allow-loss")
     assert places(spark, tmp_path / "a") == [(0, at) for at in (*range(10), *range(15, 20))]
 
 
-def test_folders_and_checkpoints_of_something_else_are_refused(
+def test_archive_refuses_folders_and_checkpoints_of_other_queries(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
-    """Nothing is left out silently: Spark skips what it takes for written, if a folder comes with a new checkpoint."""
+    """With a new checkpoint, Spark would silently skip micro-batches that the folder seems to have."""
     send(client, name, [b"x"])
     common = (name, "--url", fleet.url, "--once")
     run(spark, "archive", *common, "--to", tmp_path / "a", "--checkpoint", tmp_path / "c")
@@ -123,13 +123,13 @@ def test_folders_and_checkpoints_of_something_else_are_refused(
     (tmp_path / "bare" / "._flotilla.json.crc").unlink()
     for to, checkpoint, words in (
         ("a", "new", "written with another checkpoint"),
-        ("new", "c", "is that of another folder"),
-        ("foreign", "new", "that 'archive' has not written"),
+        ("new", "c", "belongs to another output folder"),
+        ("foreign", "new", "that 'archive' did not write"),
         ("file", "new", "is a file"),
-        ("new", "bare", "is one of another query"),
+        ("new", "bare", "belongs to another query"),
     ):
-        with pytest.raises(FolderTaken, match=words):
+        with pytest.raises(FolderInUse, match=words):
             run(spark, "archive", *common, "--to", tmp_path / to, "--checkpoint", tmp_path / checkpoint)
-    with pytest.raises(FolderTaken, match="is one of 'archive'"):
+    with pytest.raises(FolderInUse, match="belongs to the application 'archive'"):
         run(spark, "route", *common, "--others", "elsewhere", "--checkpoint", tmp_path / "c")
     assert places(spark, tmp_path / "a") == [(0, 0)]

@@ -1,4 +1,4 @@
-"""`flotilla-spark`: help without Spark, and refusals before it starts."""
+"""`flotilla-spark`: help without Spark, and validation before it starts."""
 
 import subprocess
 import sys
@@ -22,10 +22,10 @@ def call(*arguments: str, url: str = "http://127.0.0.1:9") -> subprocess.Complet
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_help_tells_every_option(name: str) -> None:
+def test_help_lists_every_option(name: str) -> None:
     done = call(name, "--help")
     assert (done.returncode, done.stderr) == (0, "")
-    parser = import_module(f"flotilla_spark.{name}").make_arguments()
+    parser = import_module(f"flotilla_spark.{name}").make_parser()
     for action in parser._actions:
         assert all(option in done.stdout for option in action.option_strings)
         assert action.help, action
@@ -33,52 +33,52 @@ def test_help_tells_every_option(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_help_does_not_load_spark(name: str) -> None:
-    code = (
-        f"import sys, flotilla_spark.{name} as a; a.make_arguments().format_help(); sys.exit('pyspark' in sys.modules)"
-    )
+def test_help_does_not_import_spark(name: str) -> None:
+    code = f"import sys, flotilla_spark.{name} as a; a.make_parser().format_help(); sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
-def test_the_command_names_its_applications(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_lists_its_applications(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    told = capsys.readouterr().out
-    assert all(name in told for name in NAMES)
+    output = capsys.readouterr().out
+    assert all(name in output for name in NAMES)
     assert main([]) == 2
     assert main(["arhive"]) == 2
-    assert "no application 'arhive'" in capsys.readouterr().err
+    assert "unknown application 'arhive'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
         ("archive logs --to x", "--checkpoint"),
-        ("archive , --to x --checkpoint c", "name a topic"),
-        ("archive logs --to x --checkpoint c --at-most 0", "'0' is no number from 1 on"),
-        ("archive logs --to x --checkpoint c --every often", "as in 30s or '5 minutes'"),
-        ("archive logs --to x --checkpoint c --from 5", "neither earliest nor latest"),
+        ("archive , --to x --checkpoint c", "expected one or more topic names"),
+        ("archive logs --to x --checkpoint c --at-most 0", "'0': expected a number of at least 1"),
+        ("archive logs --to x --checkpoint c --every often", "e.g. 30s or '5 minutes'"),
+        ("archive logs --to x --checkpoint c --from 5", "expected earliest, latest or"),
         ("archive logs --to x --checkpoint c --token secret", "unrecognized arguments: --token"),
-        ("log_stats logs --format pattern", "--format pattern and --pattern belong together"),
-        ("log_stats logs --format pattern --pattern (?<level>", "brackets are not closed"),
-        ("log_stats logs --to-topic counts", "need --checkpoint"),
-        ("log_stats logs --checkpoint c", "--checkpoint is for --to-topic and --to-parquet"),
-        ("log_stats logs --to-topic logs --checkpoint c", "counted for ever"),
-        ("route logs --checkpoint c", "say where records go"),
-        ("route logs --checkpoint c --rule alerts", "'alerts' is no rule"),
-        ("route logs --checkpoint c --others logs", "go round for ever"),
-        ("load logs nothing.csv", "there is no 'nothing.csv'"),
-        ("load logs *.dat", "say what the files are"),
-        ("load logs *.csv --headers h", "--headers is for Parquet"),
+        ("log_stats logs --format pattern", "--format pattern and --pattern must be used together"),
+        ("log_stats logs --format pattern --pattern (?<level>", "unbalanced brackets"),
+        ("log_stats logs --to-topic counts", "require --checkpoint"),
+        ("log_stats logs --checkpoint c", "--checkpoint requires --to-topic or --to-parquet"),
+        ("log_stats logs --to-topic logs --checkpoint c", "is also an input topic"),
+        ("route logs --checkpoint c", "no output topic"),
+        ("route logs --checkpoint c --rule alerts", "'alerts': expected TOPIC=CONDITION"),
+        ("route logs --checkpoint c --others logs", "would loop forever"),
+        ("load logs nothing.csv", "'nothing.csv': no such file"),
+        ("load logs *.dat", "unknown file format"),
+        ("load logs *.csv --headers h", "--headers requires --format parquet"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_at_once(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_command_lines_are_rejected_before_spark_starts(
+    line: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         main(line.split(" "))
     assert caught.value.code == 2
     assert words in capsys.readouterr().err
 
 
-def test_a_topic_that_is_not_there_is_named_in_one_line(fleet: Fleet) -> None:
+def test_missing_topic_is_reported_in_one_line(fleet: Fleet) -> None:
     fleet.create("there", partitions=1)
     for line in (
         "log_stats missing --once",
@@ -88,12 +88,24 @@ def test_a_topic_that_is_not_there_is_named_in_one_line(fleet: Fleet) -> None:
     ):
         done = call(*line.split(), url=fleet.url)
         assert (done.returncode, done.stdout) == (1, "")
-        assert "there is no topic 'missing'" in done.stderr
+        assert "topic 'missing' does not exist" in done.stderr
         assert "flotilla topics create missing" in done.stderr
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_where_nobody_answers_it_says_so(tmp_path: Path) -> None:
+def test_session_of_an_application_shows_no_progress_bars() -> None:
+    """`pyspark` turns them on, and they would mix with the application's output."""
+    code = (
+        "from flotilla_spark.sessions import make_session; session = make_session('x', is_verbose=False); "
+        "print(session.sparkContext.getConf().get('spark.ui.showConsoleProgress'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment("http://127.0.0.1:9"), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["false"]
+
+
+def test_unreachable_server_and_unreadable_token_file_are_reported_in_one_line(tmp_path: Path) -> None:
     done = call("log_stats", "logs")
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert "no manager answers" in done.stderr

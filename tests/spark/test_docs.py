@@ -1,4 +1,4 @@
-"""The examples of the docs run, and tell of every option."""
+"""docs/spark.md: its examples run, and it documents every option."""
 
 import re
 from pathlib import Path
@@ -14,10 +14,10 @@ from support.sparks import fill, values_of
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
 
 
-def test_the_examples_of_the_docs_run(
+def test_examples_of_the_docs_run(
     spark: SparkSession, fleet: Fleet, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One after the other, as they are."""
+    """In order, unchanged."""
     for topic in ("drinks", "loud-drinks"):
         client.topics.create(topic, partitions=1)
     fill(client, "drinks", b"coffee", b"tea", b"tea")
@@ -28,11 +28,11 @@ def test_the_examples_of_the_docs_run(
     assert values_of(client, "loud-drinks") == [b"COFFEE", b"TEA", b"TEA"]
 
 
-def test_the_docs_tell_of_every_option() -> None:
-    """Nothing is left out, and nothing is invented."""
-    own = {"path", "checkpointLocation", "queryName"}  # of Spark's own
+def test_docs_document_every_option() -> None:
+    """And no other."""
+    own = {"path", "checkpointLocation", "queryName"}  # options of Spark
     known = {*options._COMMON, *options._READ, *options._BATCH, *options._STREAM, *options._WRITE} - own
     table = PAGE.split("## Options")[1].split("## Writing")[0]
     rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
-    told = {name for row in rows for name in re.findall(r"`([A-Za-z.]+)`", row)}
-    assert told - {"kafka.bootstrap.servers"} == known
+    output = {name for row in rows for name in re.findall(r"`([A-Za-z.]+)`", row)}
+    assert output - {"kafka.bootstrap.servers"} == known

@@ -1,4 +1,4 @@
-"""A job that was written for Kafka: the name of the format and the address change, and nothing else."""
+"""A job for Spark's Kafka source runs after changing the format name and the address."""
 
 from pathlib import Path
 
@@ -47,10 +47,10 @@ found = [row.value for row in batch.selectExpr("CAST(value AS STRING)").collect(
 """
 
 
-def test_a_job_of_kafkas_runs_when_the_format_and_the_address_change(
+def test_kafka_job_runs_with_another_format_and_address(
     spark: SparkSession, fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:
-    """One word, and where the system is."""
+    """No other change is needed."""
     client.topics.create("orders", partitions=1)
     client.topics.create("shouted", partitions=1)
     fill(client, "orders", b"one coffee", b"two teas")

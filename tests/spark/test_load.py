@@ -1,4 +1,4 @@
-"""Files become records, each row one, as it is."""
+"""`load`: one record per row."""
 
 import csv
 import gzip
@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from flotilla import Client
 from flotilla_spark.errors import ColumnInvalid
-from flotilla_spark.jobs.load import describe
+from flotilla_spark.jobs.load import describe_progress
 from support.cluster import wait_until
 from support.fleet import Fleet
 from support.sparkapps import LIMIT_S, child, environment, fetch, finish, kill, run, send, start
@@ -31,13 +31,13 @@ def load(
 ) -> list[tuple[bytes | None, bytes]]:
     client.topics.create(name, partitions=2)
     kind = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl"}[path.suffix]
-    told = run(spark, "load", name, path, "--url", fleet.url, "--format", kind, *more)
+    output = run(spark, "load", name, path, "--url", fleet.url, "--format", kind, *more)
     found = [(record.key, record.value) for record in fetch(client, name)]
-    assert told == f"{len(found):,} records were written"
+    assert output == f"{len(found):,} records written"
     return found
 
 
-def test_json_lines_are_records_to_the_byte(
+def test_json_lines_are_loaded_byte_for_byte(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
     lines = [
@@ -51,7 +51,7 @@ def test_json_lines_are_records_to_the_byte(
     assert sorted(found, key=repr) == sorted(((None, line) for line in lines), key=repr)
 
 
-def test_while_it_works_it_tells_how_far_it_is(
+def test_load_prints_progress(
     spark: SparkSession,
     fleet: Fleet,
     client: Client,
@@ -60,18 +60,18 @@ def test_while_it_works_it_tells_how_far_it_is(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In a file that is compressed, too."""
-    monkeypatch.setattr("flotilla_spark.jobs.load._SHOW_PLAIN_S", 0.0)
+    """Also for a compressed file."""
+    monkeypatch.setattr("flotilla_spark.jobs.load._PROGRESS_PLAIN_S", 0.0)
     lines = [b'{"at": %d}' % at for at in range(200_000)]
     (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(b"\n".join(lines)))
     client.topics.create(name, partitions=1)
-    told = run(spark, "load", name, tmp_path / "rows.jsonl.gz", "--url", fleet.url, "--format", "jsonl")
-    assert told == "200,000 records were written"
-    assert re.search(r"flotilla-spark load: [\d,]+ records, 0 of 1 parts, 0 %", capfd.readouterr().err)
+    output = run(spark, "load", name, tmp_path / "rows.jsonl.gz", "--url", fleet.url, "--format", "jsonl")
+    assert output == "200,000 records written"
+    assert re.search(r"flotilla-spark load: [\d,]+ records, 0 of 1 tasks, 0 %", capfd.readouterr().err)
     assert [record.value for record in fetch(client, name)] == lines
 
 
-def test_a_field_is_the_key_and_another_the_value(
+def test_fields_of_json_lines_are_loaded_as_key_and_value(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
     (tmp_path / "rows.jsonl").write_text('{"k": 7, "v": {"x": [1]}}\n{"v": "text"}\n')
@@ -79,8 +79,10 @@ def test_a_field_is_the_key_and_another_the_value(
     assert sorted(found, key=repr) == [(None, b"text"), (b"7", b'{"x":[1]}')]
 
 
-def test_rows_of_csv_are_json(spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path) -> None:
-    """Quotes, commas and ends of lines in cells are as RFC 4180 has them, and are no backslashes."""
+def test_csv_rows_are_loaded_as_json(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
+) -> None:
+    """Quotes, commas and line breaks in cells follow RFC 4180; backslashes have no meaning."""
     rows = [["id", "text"], ["1", 'a "quoted", one'], ["2", "two\nlines"], ["3", "back\\slash"], ["04", "é"]]
     with (tmp_path / "rows.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
@@ -90,7 +92,7 @@ def test_rows_of_csv_are_json(spark: SparkSession, fleet: Fleet, client: Client,
     )
 
 
-def test_rows_of_csv_that_do_not_fit_are_refused(
+def test_csv_rows_with_a_wrong_number_of_cells_are_rejected(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
     client.topics.create(name, partitions=1)
@@ -99,7 +101,7 @@ def test_rows_of_csv_that_do_not_fit_are_refused(
         run(spark, "load", name, tmp_path / "rows.csv", "--url", fleet.url, "--format", "csv")
 
 
-def test_rows_of_parquet_are_json_or_a_column(
+def test_parquet_rows_are_loaded_as_json_or_by_column(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
     moment = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -113,11 +115,11 @@ def test_rows_of_parquet_are_json_or_a_column(
     ]
     raw = load(spark, fleet, client, f"{name}-raw", tmp_path / "rows.parquet", "--value", "a.b")
     assert sorted(value for _, value in raw) == [b"", b"\xff"]
-    with pytest.raises(ColumnInvalid, match=r"no column 'x' in the files: there are n, t, a\.b"):
+    with pytest.raises(ColumnInvalid, match=r"no column 'x' in the files; columns: n, t, a\.b"):
         run(spark, "load", name, tmp_path / "rows.parquet", "--url", fleet.url, "--format", "parquet", "--key", "x")
 
 
-def test_an_archive_comes_back_as_it_was(
+def test_archive_can_be_loaded_back_unchanged(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
     send(client, name, [b"\xff\x00", b""], 1, keys=[b"\xfe", None], headers=[(("h", b"\x01"),), ()])
@@ -133,7 +135,7 @@ def test_an_archive_comes_back_as_it_was(
     assert first == second
 
 
-def test_it_is_a_file_for_spark_submit(fleet: Fleet, client: Client, name: str, tmp_path: Path) -> None:
+def test_load_runs_with_spark_submit(fleet: Fleet, client: Client, name: str, tmp_path: Path) -> None:
     client.topics.create(name, partitions=1)
     pq.write_table(pa.table({"n": list(range(20_000))}), tmp_path / "rows.parquet")
     script = ROOT / "spark-apps/src/flotilla_spark/load.py"
@@ -147,14 +149,14 @@ def test_it_is_a_file_for_spark_submit(fleet: Fleet, client: Client, name: str, 
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "flotilla-spark load: 20,000 records were written in " in done.stdout + done.stderr
+    assert "flotilla-spark load: 20,000 records written in " in done.stdout + done.stderr
     assert sorted(json.loads(one.value)["n"] for one in fetch(client, name)) == list(range(20_000))
 
 
-def test_killed_in_the_middle_and_begun_again_under_its_name_it_loads_only_what_is_missing(
+def test_load_that_is_killed_adds_only_missing_records_when_repeated_with_its_run_id(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
-    """Nothing is duplicated and nothing lost, also where the second attempt has another number of cores."""
+    """No record is lost or duplicated, also with another number of cores."""
     client.topics.create(name, partitions=3)
     (tmp_path / "rows.jsonl").write_text("".join(f'{{"number": {at:09}}}\n' for at in range(600_000)))
     named = (name, tmp_path / "rows.jsonl", "--run-id", "monday")
@@ -168,29 +170,29 @@ def test_killed_in_the_middle_and_begun_again_under_its_name_it_loads_only_what_
     finally:
         kill(process)
     assert 0 < stored() < 600_000, "it was killed in the middle"
-    for _ in range(2):  # the second time, there is nothing left to do
+    for _ in range(2):  # the second repetition adds nothing
         run(spark, "load", *named, "--url", fleet.url, "--format", "jsonl")
         assert stored() == 600_000
     assert len({record.value for record in fetch(client, name)}) == 600_000
-    (tmp_path / "rows.jsonl").write_text('{"number": 1}\n')  # other files are another load: nothing is left out
+    (tmp_path / "rows.jsonl").write_text('{"number": 1}\n')  # other files are another load, which is complete
     run(spark, "load", *named, "--url", fleet.url, "--format", "jsonl")
     assert stored() == 600_001
 
 
-def test_at_a_terminal_it_shows_how_far_it_is_in_one_line(
+def test_load_shows_progress_in_one_line_on_a_terminal(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     client.topics.create(name, partitions=1)
     pq.write_table(pa.table({"n": list(range(200_000))}), tmp_path / "rows.parquet")
     work = start(spark, "load", name, tmp_path / "rows.parquet", "--url", fleet.url, "--format", "parquet")
     work._is_terminal = True
-    assert finish(work) == "200,000 records were written"
-    told = capsys.readouterr().err
-    assert "\n" not in told
-    assert told.endswith("\r\033[K")
+    assert finish(work) == "200,000 records written"
+    output = capsys.readouterr().err
+    assert "\n" not in output
+    assert output.endswith("\r\033[K")
 
 
-def test_progress_is_told_in_records_parts_and_percent() -> None:
-    assert describe((3, 8, 1_234_567)) == "1,234,567 records, 3 of 8 parts, 37 %"
-    assert describe((0, 0, 0)) == "0 records, 0 of 0 parts, 0 %"
-    assert describe(None) is None
+def test_progress_has_records_tasks_and_percent() -> None:
+    assert describe_progress((3, 8, 1_234_567)) == "1,234,567 records, 3 of 8 tasks, 37 %"
+    assert describe_progress((0, 0, 0)) == "0 records, 0 of 0 tasks, 0 %"
+    assert describe_progress(None) is None

@@ -1,4 +1,4 @@
-"""Counts are those that somebody gets who counts without Spark: on the terminal, in a topic, as Parquet."""
+"""`log_stats`: counts equal those of a plain Python implementation, in the table, in a topic and as Parquet."""
 
 import json
 import os
@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flotilla import Client
-from flotilla_spark.drawing import Group, Table
-from flotilla_spark.errors import FolderTaken
+from flotilla_spark.errors import FolderInUse
+from flotilla_spark.table import Group, Table
 from support.fleet import Fleet
 from support.sparkapps import LIMIT_S, child, fetch, json_lines, kill, run, send
 
@@ -29,7 +29,7 @@ Counts = Counter[tuple[datetime, str, str]]
 
 
 def make_lines(seed: int, batches: int) -> list[tuple[datetime, str, str]]:
-    """Make up lines whose time goes on by a minute a batch, and of which some come minutes late."""
+    """Generate lines whose time advances by a minute per batch, some of them minutes late."""
     chance = random.Random(seed)
     lines = []
     for batch in range(batches):
@@ -41,9 +41,9 @@ def make_lines(seed: int, batches: int) -> list[tuple[datetime, str, str]]:
 
 
 def count(lines: list[tuple[datetime, str, str]], runs_end: int) -> tuple[Counts, datetime, int]:
-    """Count as Spark does: a line is late whose window was over in the micro-batch before its own.
+    """Count as Spark does: a line is late if its window was complete before its own micro-batch.
 
-    Where a run ends, there is a micro-batch more, without lines.
+    At the end of a run there is one more micro-batch, without lines.
     """
     counts: Counts = Counter()
     before = edge = datetime.min.replace(tzinfo=UTC)
@@ -66,21 +66,21 @@ def produce(client: Client, name: str, lines: list[tuple[datetime, str, str]]) -
     send(client, name, json_lines(rows))
 
 
-def test_in_a_topic_and_as_parquet_windows_are_written_once_when_they_are_over(
+def test_windows_are_written_once_to_topics_and_parquet_when_they_are_complete(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
-    """Also over several runs, and with lines that come too late: these are not counted, and it says so."""
+    """Over several runs, and with late lines, which are not counted but reported."""
     lines = make_lines(7, 12)
     counts, edge, late = count(lines, 5 * BATCH)
     assert late > 10
     client.topics.create(f"{name}-counts", partitions=2)
     given = (name, "--url", fleet.url, "--at-most", BATCH, "--late", "2m", "--once", "--checkpoint")
-    told = ""
+    output = ""
     for part in (lines[: 5 * BATCH], lines[5 * BATCH :]):
         produce(client, name, part)
-        told += run(spark, "log_stats", *given, tmp_path / "topic", "--to-topic", f"{name}-counts")
-        told += run(spark, "log_stats", *given, tmp_path / "files", "--to-parquet", tmp_path / "counts")
-    assert "some came later than --late" in told
+        output += run(spark, "log_stats", *given, tmp_path / "topic", "--to-topic", f"{name}-counts")
+        output += run(spark, "log_stats", *given, tmp_path / "files", "--to-parquet", tmp_path / "counts")
+    assert "some lines arrived later than --late" in output
     wanted = {group: number for group, number in counts.items() if group[0] + WINDOW <= edge}
     assert len(wanted) > 20
     from_topic = [json.loads(record.value) for record in fetch(client, f"{name}-counts")]
@@ -92,13 +92,13 @@ def test_in_a_topic_and_as_parquet_windows_are_written_once_when_they_are_over(
     assert (files, len(rows)) == (wanted, len(wanted))
 
 
-def test_counts_that_are_written_again_after_a_crash_are_recognised(
+def test_counts_that_are_written_again_after_a_crash_are_stored_once(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
-    """Exactly once: Spark's own order is by chance, and another one would be refused for ever."""
+    """Spark's order is random, and another order would be rejected at each retry."""
     client.topics.create(f"{name}-counts", partitions=2)
     given = (name, "--url", fleet.url, "--once", "--checkpoint", tmp_path / "c", "--to-topic", f"{name}-counts")
-    # Where there were many before, what is read from a checkpoint lies in larger tables than what was there all along.
+    # After many groups, state from a checkpoint is in larger hash tables than state in memory: another order.
     for hour, groups in ((0, 3_000), (2, 300)):
         moments = [(BEGIN + timedelta(hours=hour), f"{at}") for at in range(groups)]
         moments.append((BEGIN + timedelta(hours=hour + 1), "clock"))
@@ -108,30 +108,30 @@ def test_counts_that_are_written_again_after_a_crash_are_recognised(
     commits = tmp_path / "c" / "commits"
     last = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
     for file in (f"{last}", f".{last}.crc"):
-        (commits / file).unlink()  # as if it had been killed before it could say that it was done
+        (commits / file).unlink()  # as if killed before the commit
     run(spark, "log_stats", *given)
     found = Counter(json.loads(record.value)["source"] for record in fetch(client, f"{name}-counts"))
     assert found == Counter([*(f"{at}" for at in range(3_000)), "clock", *(f"{at}" for at in range(300))])
-    with pytest.raises(FolderTaken, match=f"is for the topic '{name}-counts'"):
+    with pytest.raises(FolderInUse, match=f"was used to write to the topic '{name}-counts'"):
         run(spark, "log_stats", *given[:-1], "elsewhere")
-    with pytest.raises(FolderTaken, match=f"is for the topic '{name}-counts'"):
+    with pytest.raises(FolderInUse, match=f"was used to write to the topic '{name}-counts'"):
         run(spark, "log_stats", *given[:-2], "--to-parquet", tmp_path / "counts")
 
 
-def test_the_table_of_a_run_that_ends_is_whole(
+def test_table_of_a_finite_run_is_complete(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Windows that Spark has forgotten already are in it, too; and a line from the future does not end the present."""
+    """It has windows that Spark has removed from its state, and a line from the future does not complete others."""
     lines = make_lines(8, 6)
     produce(client, name, lines)
     future = [{"time": "2199-01-01T00:00:00Z", "level": "odd", "source": "clock"}]
     send(client, name, [*json_lines(future), b"no JSON"])
     more = make_lines(9, 6)
     produce(client, name, more)
-    told = run(
+    output = run(
         spark, "log_stats", name, "--url", fleet.url, "--late", "60w", "--once", "--rows", 500, "--at-most", BATCH
     )
-    assert told == f"{len(lines) + len(more) + 2} records were read"
+    assert output == f"{len(lines) + len(more) + 2} records read"
     head, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert head == ["from", "to", "level", "source", "lines"]
     seen = {tuple(row[:2] + row[3:-1]): int(row[-1]) for row in rows}
@@ -145,19 +145,19 @@ def test_the_table_of_a_run_that_ends_is_whole(
     ]
 
 
-def test_on_a_terminal_the_table_grows_until_ctrl_c(fleet: Fleet, client: Client, name: str) -> None:
+def test_table_on_a_terminal_is_updated_until_ctrl_c(fleet: Fleet, client: Client, name: str) -> None:
     produce(client, name, [(BEGIN, "info", "web")] * 3)
     main, terminal = pty.openpty()
     process = child(fleet.url, "log_stats", name, "--every", "1s", stdin=terminal, stdout=terminal, stderr=terminal)
     try:
-        shown = read_until(main, "Spark is starting")
+        shown = read_until(main, "starting Spark")
         shown += read_until(main, "INFO web 3")
         produce(client, name, [(BEGIN, "info", "web")] * 2 + [(BEGIN + WINDOW, "error", "\033[31mred")])
         shown += read_until(main, "INFO web 5")
         assert "·[31mred" in shown
         assert "\033[31m" not in shown
         os.killpg(process.pid, 2)
-        shown += read_until(main, "until it was stopped")
+        shown += read_until(main, "(stopped)")
         assert process.wait(LIMIT_S) == 130
     finally:
         kill(process)
@@ -168,20 +168,20 @@ def test_on_a_terminal_the_table_grows_until_ctrl_c(fleet: Fleet, client: Client
 
 
 def read_until(terminal: int, words: str) -> str:
-    told = b""
+    output = b""
     until_s = time.monotonic() + LIMIT_S
-    while words not in " ".join(told.decode(errors="replace").split()):
-        assert time.monotonic() < until_s, told.decode()
+    while words not in " ".join(output.decode(errors="replace").split()):
+        assert time.monotonic() < until_s, output.decode()
         if select.select([terminal], [], [], 0.5)[0]:
-            told += os.read(terminal, 65536)
-    return told.decode()
+            output += os.read(terminal, 65536)
+    return output.decode()
 
 
 def row(at: int, level: str, source: str, lines: int) -> tuple[Group, int]:
     return Group(f"2026-01-31 12:{at:02}:00", f"2026-01-31 12:{at + 1:02}:00", level, source), lines
 
 
-def test_a_table_shows_the_newest_first_and_says_what_it_leaves_out() -> None:
+def test_table_shows_the_newest_windows_first_and_counts_hidden_rows() -> None:
     table = Table()
     table.update([row(0, "INFO", "web", 5), row(1, "INFO", "web", 2), row(1, "ERROR", "日本", 1_000)])
     table.update([row(0, "INFO", "web", 7)])
@@ -189,24 +189,24 @@ def test_a_table_shows_the_newest_first_and_says_what_it_leaves_out() -> None:
         "from                 to        level  source  lines",
         "2026-01-31 12:01:00  12:02:00  ERROR  日本    1,000",
         "2026-01-31 12:01:00  12:02:00  INFO   web         2",
-        "and 1 more rows, with 7 lines",
+        "rows not shown: 1, with 7 lines",
     ]
     assert all(len(line) <= 20 for line in table.draw(9, 20).splitlines())
 
 
-def test_a_window_that_was_let_go_does_not_come_back_in_part() -> None:
-    """What is drawn is right when rows are many: a window is there whole or not at all."""
+def test_removed_window_does_not_reappear_in_part() -> None:
+    """With too many rows, a window is shown completely or not at all."""
     table = Table(rows_kept=3)
     table.update([row(0, "INFO", "a", 1), row(0, "INFO", "b", 1), row(1, "INFO", "a", 1), row(1, "INFO", "b", 1)])
     table.update([row(0, "INFO", "a", 2)])
     drawn = table.draw(9)
     assert "12:00:00  12:01:00" not in drawn
-    assert "windows up to 2026-01-31 12:00:00 are not shown any more" in drawn
+    assert "windows up to 2026-01-31 12:00:00 are no longer shown" in drawn
     table.update([row(1, "INFO", name, 5) for name in "cdef"])
     assert [line.split()[4] for line in table.draw(9).splitlines()[1:4]] == ["c", "d", "e"]
 
 
-def test_a_day_is_named_where_a_window_ends_in_another_one() -> None:
+def test_table_shows_the_date_of_the_end_if_it_is_another_day() -> None:
     table = Table()
     table.update([(Group("2026-01-31 23:00:00", "2026-02-01 00:00:00", "", ""), 1)])
     assert "2026-01-31 23:00:00  2026-02-01 00:00:00" in table.draw(9)

@@ -1,4 +1,4 @@
-"""Options, through Spark itself: which records they mean, and what is refused, in words that reach the user."""
+"""Options of the data source, through Spark: selected records, and errors as the user sees them."""
 
 import json
 from pathlib import Path
@@ -9,14 +9,14 @@ from pyspark.sql import SparkSession
 
 from flotilla import Client
 from support.fleet import Fleet
-from support.sparks import complaint, copy, fill, read, read_stream, values_of
+from support.sparks import copy, error_text, fill, read, read_stream, values_of
 
 PARTITIONS = 2
 
 
 @pytest.fixture(scope="module")
 def topic(client: Client) -> str:
-    """Twenty records, of which each partition has ten: five, and after a while five more."""
+    """Ten records in each partition: five, and later five more."""
     client.topics.create("options", partitions=PARTITIONS)
     for half in range(2):
         for partition in range(PARTITIONS):
@@ -26,7 +26,7 @@ def topic(client: Client) -> str:
 
 @pytest.fixture(scope="module")
 def middle(client: Client, topic: str) -> int:
-    """When the second half was appended."""
+    """Append time of the second half."""
     rows = client.read_arrow(topic, columns=["offset", "append_time"]).to_pylist()
     return min(int(row["append_time"].timestamp() * 1000) for row in rows if row["offset"] == 5)
 
@@ -39,10 +39,10 @@ def found(spark: SparkSession, fleet: Fleet, **options: Any) -> set[str]:  # noq
     return {bytes(row.value).decode() for row in read(spark, fleet.url, **options).select("value").collect()}
 
 
-def test_topics_are_chosen_by_name_by_pattern_and_by_partition(
+def test_topics_are_selected_by_name_pattern_and_partition(
     spark: SparkSession, fleet: Fleet, client: Client, topic: str
 ) -> None:
-    """subscribe, load(topic), subscribePattern and assign; the address may have the name that Kafka's has."""
+    """subscribe, load(topic), subscribePattern and assign; also with kafka.bootstrap.servers."""
     client.topics.create("options-too", partitions=1)
     fill(client, "options-too", b"too")
     both = every(0) | every(1)
@@ -56,7 +56,7 @@ def test_topics_are_chosen_by_name_by_pattern_and_by_partition(
     assert loaded.load(topic).count() == 20
 
 
-def test_offsets_say_where_a_batch_begins_and_ends(spark: SparkSession, fleet: Fleet, topic: str) -> None:
+def test_offsets_limit_a_batch(spark: SparkSession, fleet: Fleet, topic: str) -> None:
     """By name, as numbers, and as Kafka's -2 and -1; the end is exclusive."""
     starts = json.dumps({topic: {"0": 3, "1": -2}})
     ends = json.dumps({topic: {"0": 7, "1": -1}})
@@ -66,10 +66,8 @@ def test_offsets_say_where_a_batch_begins_and_ends(spark: SparkSession, fleet: F
     assert found(spark, fleet, subscribe=topic, startingOffsets=starts, endingOffsets=ends) == every(0, 3, 7) | every(1)
 
 
-def test_times_say_where_a_batch_begins_and_ends(
-    spark: SparkSession, fleet: Fleet, client: Client, topic: str, middle: int
-) -> None:
-    """For all, and by partition; what is before and what is after is everything, and nothing twice."""
+def test_timestamps_limit_a_batch(spark: SparkSession, fleet: Fleet, client: Client, topic: str, middle: int) -> None:
+    """For all partitions, and by partition: the ranges before and after a timestamp are disjoint and complete."""
     before = found(spark, fleet, subscribe=topic, endingTimestamp=str(middle))
     after = found(spark, fleet, subscribe=topic, startingTimestamp=str(middle))
     assert (before | after, before & after) == (every(0) | every(1), set())
@@ -90,51 +88,54 @@ def test_times_say_where_a_batch_begins_and_ends(
     [
         (
             {"subscribe": "options", "startingOffset": "earliest"},
-            "there is no option startingoffset; did you mean startingOffsets?",
+            "unknown option startingoffset; did you mean startingOffsets?",
         ),
         ({"subscribe": "options", "endingoffset": "latest"}, "did you mean endingOffsets?"),
-        ({}, "give exactly one of subscribe, subscribePattern, assign, or load(topic)"),
-        ({"subscribe": "options", "assign": '{"options": [0]}'}, "give exactly one of subscribe"),
-        ({"subscribe": "options", "maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger is for streaming queries"),
-        ({"subscribe": "options", "topic": "x"}, "the option topic is for writing"),
+        ({}, "set exactly one of subscribe, subscribePattern, assign and load(topic)"),
+        ({"subscribe": "options", "assign": '{"options": [0]}'}, "set exactly one of subscribe"),
+        (
+            {"subscribe": "options", "maxOffsetsPerTrigger": "5"},
+            "maxOffsetsPerTrigger applies to streaming queries only",
+        ),
+        ({"subscribe": "options", "topic": "x"}, "option topic applies to writes only"),
         ({"subscribe": "options", "startingOffsets": "latest"}, "startingOffsets must not be latest (-1) in a batch"),
         ({"subscribe": "options", "failOnDataLoss": "maybe"}, "failOnDataLoss is 'maybe'; it must be true or false"),
-        ({"subscribe": "options", "startingOffsets": '{"options": {"0": 1}}'}, "none for partition 1 of 'options'"),
+        ({"subscribe": "options", "startingOffsets": '{"options": {"0": 1}}'}, "partition 1 of 'options' is missing"),
         (
             {"subscribe": "options", "startingOffsets": '{"options": {"0": 1, "1": 1, "2": 1}}'},
             "partition 2 of 'options', which is not read",
         ),
-        ({"assign": '{"options": [0, 7]}'}, "assign names partitions that are not there: 7 of 'options'"),
+        ({"assign": '{"options": [0, 7]}'}, "assign names partitions that do not exist: 7 of 'options'"),
         ({"subscribe": "nowhere"}, "nowhere"),
         ({"subscribe": "options", "tokenFile": "/no/such/file"}, "tokenFile: /no/such/file cannot be read"),
     ],
 )
-def test_a_batch_that_cannot_be_is_refused_in_our_words(
+def test_invalid_options_of_a_batch_are_rejected(
     spark: SparkSession, fleet: Fleet, topic: str, options: dict[str, str], text: str
 ) -> None:
-    """What is misspelt, contradicts itself, or is not there."""
+    """Misspelt options, contradictions, and missing topics or partitions."""
     assert topic == "options"
-    assert text in complaint(lambda: read(spark, fleet.url, **options).count())
+    assert text in error_text(lambda: read(spark, fleet.url, **options).count())
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"subscribe": "options", "maxOffsetPerTrigger": "5"}, "did you mean maxOffsetsPerTrigger?"),
-        ({"subscribe": "options", "endingOffsets": "latest"}, "endingOffsets is for batch queries"),
+        ({"subscribe": "options", "endingOffsets": "latest"}, "endingOffsets applies to batch queries only"),
         ({"subscribe": "nowhere"}, "nowhere"),
         ({"subscribe": "options", "startingOffsets": '{"options": {"0": 99, "1": 0}}'}, "ends at 10, before 99"),
     ],
 )
-def test_a_stream_that_cannot_be_is_refused_in_our_words(
+def test_invalid_options_of_a_stream_are_rejected(
     spark: SparkSession, fleet: Fleet, topic: str, tmp_path: Path, options: dict[str, str], text: str
 ) -> None:
-    """When it is made, or when it is started: before anything is written."""
+    """When it is created or started, before anything is written."""
 
     def work() -> None:
         copy(read_stream(spark, fleet.url, **options), fleet.url, topic, tmp_path / "checkpoint")
 
-    assert text in complaint(work)
+    assert text in error_text(work)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_a_stream_that_cannot_be_is_refused_in_our_words(
         ({"startingOffsets": "earliest", "minPartitions": "7", "route": "direct"}, every(0) | every(1)),
     ],
 )
-def test_offsets_say_where_a_stream_begins(
+def test_stream_starts_at_the_given_offsets(
     spark: SparkSession,
     fleet: Fleet,
     client: Client,
@@ -159,20 +160,20 @@ def test_offsets_say_where_a_stream_begins(
     options: dict[str, str],
     wanted: set[str],
 ) -> None:
-    """With what comes, unless it is told otherwise."""
+    """The default is latest."""
     client.topics.create(name, partitions=1)
     copy(read_stream(spark, fleet.url, topic, **options), fleet.url, name, tmp_path / "checkpoint")
     assert {value.decode() for value in values_of(client, name)} == wanted
 
 
-def test_columns_are_given(spark: SparkSession, fleet: Fleet, topic: str) -> None:
-    """Whoever wants others is told so before a query runs."""
+def test_schema_of_the_user_is_rejected(spark: SparkSession, fleet: Fleet, topic: str) -> None:
+    """Before the query runs."""
     reader = spark.read.format("flotilla").option("url", fleet.url).schema("value string")
-    assert "the columns are given: leave schema(…) out" in complaint(lambda: reader.load(topic).count())
+    assert "schema(…) is not supported" in error_text(lambda: reader.load(topic).count())
 
 
-def test_a_server_that_is_not_there_is_told_so(spark: SparkSession) -> None:
-    """After it was waited for, with its address."""
-    text = complaint(lambda: read(spark, "http://127.0.0.1:9", "orders").count())
+def test_unreachable_server_is_reported_with_its_address(spark: SparkSession) -> None:
+    """After the timeout."""
+    text = error_text(lambda: read(spark, "http://127.0.0.1:9", "orders").count())
     assert "no manager answers" in text
     assert "127.0.0.1:9" in text

@@ -1,4 +1,4 @@
-"""Lines become columns, whatever is in them; and what does not parse says why. No line fails a query."""
+"""Parsing of log lines: no line fails a query, and lines that do not parse have a reason."""
 
 import re
 from datetime import UTC, datetime
@@ -9,15 +9,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flotilla_spark.errors import PatternInvalid
-from flotilla_spark.formats import read_pattern
+from flotilla_spark.formats import parse_pattern
 from flotilla_spark.parsing import load_pattern, parse
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
-STAMP = datetime(2026, 3, 5, 0, 10, tzinfo=UTC)  # when all records were appended
+STAMP = datetime(2026, 3, 5, 0, 10, tzinfo=UTC)  # append time of all records
 NOON = "2026-01-31 12:00:00"
 APPENDED = "2026-03-05 00:10:00"
-Parts = tuple[Any, ...]  # an ellipsis is whatever there is
+Parts = tuple[Any, ...]  # an ellipsis matches any value
 
 LINES: dict[str, list[tuple[bytes | None, Parts | str]]] = {
     "json": [
@@ -31,7 +31,7 @@ LINES: dict[str, list[tuple[bytes | None, Parts | str]]] = {
         (b'{"ts": 1769860800000000000}', (NOON, None, None, None)),
         (b'{"ts": "1769860800.0"}', (NOON, None, None, None)),
         (b'{"@timestamp": "2026-01-31T14:00:00+02:00"}', (NOON, None, None, None)),
-        (b'{"time": "2026-01-31 12:00:00"}', (NOON, None, None, None)),  # without a zone it is UTC
+        (b'{"time": "2026-01-31 12:00:00"}', (NOON, None, None, None)),  # the default time zone is UTC
         (b'{"time": "23:59:58"}', ("2026-03-04 23:59:58", None, None, None)),
         (b'{"time": "whenever", "level": null}', (APPENDED, None, None, None)),
         (b'{"time": 1e300, "level": ""}', (APPENDED, None, None, None)),
@@ -43,15 +43,15 @@ LINES: dict[str, list[tuple[bytes | None, Parts | str]]] = {
         (b'  {"level": "info"}\r\n', (APPENDED, "INFO", None, None)),
         ('{"message": "café ☕"}'.encode(), (APPENDED, None, None, "café ☕")),
         (b'{"message": "' + b"x" * 2_000_000 + b'"}', (APPENDED, None, None, "x" * 2_000_000)),
-        (b'[{"level": "info"}]', "it is no JSON object"),
-        (b'{"level": "inf', "it is no JSON object"),
-        (b'{"level": "info"} and more', "it is no JSON object"),
-        (b'"info"', "it is no JSON object"),
-        (b"null", "it is no JSON object"),
-        (b"\xff\xfe{}", "it is not text in UTF-8"),
-        (b"", "it is empty"),
-        (b" \n", "it is empty"),
-        (None, "there is no value"),
+        (b'[{"level": "info"}]', "not a JSON object"),
+        (b'{"level": "inf', "not a JSON object"),
+        (b'{"level": "info"} and more', "not a JSON object"),
+        (b'"info"', "not a JSON object"),
+        (b"null", "not a JSON object"),
+        (b"\xff\xfe{}", "not valid UTF-8"),
+        (b"", "empty"),
+        (b" \n", "empty"),
+        (None, "no value"),
     ],
     "columns": [
         (b"00:05:00\tINFO\t\tP1-1\t\tT1", ("2026-03-05 00:05:00", "INFO", "T1", "INFO")),
@@ -67,8 +67,8 @@ LINES: dict[str, list[tuple[bytes | None, Parts | str]]] = {
         ),
         (b"99:99:99\tINFO\tP1-1\tT1", (APPENDED, "INFO", "T1", "INFO")),
         (b"21:52:23\tINFO " + b"very " * 200_000 + b"long\tP1-1\tT1", ("2026-03-04 21:52:23", "INFO", "T1", ...)),
-        (b"[ts         msg       parallel    topic]", "it has not the columns ts, msg, parallel and topic"),
-        (b"21:52:23 INFO", "it has not the columns ts, msg, parallel and topic"),
+        (b"[ts         msg       parallel    topic]", "not in the columns ts, msg, parallel and topic"),
+        (b"21:52:23 INFO", "not in the columns ts, msg, parallel and topic"),
     ],
     "common": [
         (
@@ -81,7 +81,7 @@ LINES: dict[str, list[tuple[bytes | None, Parts | str]]] = {
             (NOON, "ERROR", "h", r"GET /\"q\" HTTP/1.1 503"),
         ),
         (b'h - - [yesterday] "GET /" 200 0', (APPENDED, "INFO", "h", "GET / 200")),
-        (b'h - - [31/Jan/2026:12:00:00 +0000] "GET /" ok 0', "it is not in the common log format"),
+        (b'h - - [31/Jan/2026:12:00:00 +0000] "GET /" ok 0', "not in the common log format"),
     ],
     "pairs": [
         (b'time=2026-01-31T12:00:00Z level=error source=web message="no room"', (NOON, "ERROR", "web", "no room")),
@@ -92,7 +92,7 @@ LINES: dict[str, list[tuple[bytes | None, Parts | str]]] = {
         (b'msg="not closed level=info', (APPENDED, "INFO", None, '"not')),
         (b"level= source=web", (APPENDED, None, "web", None)),
         (b'msg="' + rb"a\"" * 300_000 + b'" level=info', (APPENDED, "INFO", None, 'a"' * 300_000)),
-        (b"plain text", "it has no pair key=value"),
+        (b"plain text", "no key=value pair"),
     ],
 }
 
@@ -107,7 +107,7 @@ def table(spark: SparkSession, values: list[bytes | None], format_: str, pattern
 
 
 @pytest.mark.parametrize("format_", list(LINES))
-def test_lines_have_the_parts_that_they_say(spark: SparkSession, format_: str) -> None:
+def test_lines_are_parsed_by_format(spark: SparkSession, format_: str) -> None:
     found = table(spark, [line for line, _ in LINES[format_]], format_)
     for row, (line, wanted) in zip(found, LINES[format_], strict=True):
         parts: tuple[Any, ...] = (row["time"], row["level"], row["source"], row["message"])
@@ -128,11 +128,11 @@ def test_lines_have_the_parts_that_they_say(spark: SparkSession, format_: str) -
         r"^(?<time>[\d()T:Z-]++) (\[)(?<level>\p{Lu}+)\] (?:at )?(?<source>\Qweb\E): (?<message>.*)$",
     ],
 )
-def test_a_pattern_may_be_written_as_in_java_or_python(spark: SparkSession, pattern: str) -> None:
+def test_pattern_is_accepted_in_java_and_python_syntax(spark: SparkSession, pattern: str) -> None:
     lines = [b"2026-01-31T12:00:00Z [INFO] at web: it (all) works", b"nothing"]
     good, bad = table(spark, list(lines), "pattern", pattern)
     assert tuple(good)[1:] == (NOON, "INFO", "web", "it (all) works", None)
-    assert bad["problem"] == "the pattern is not found in it"
+    assert bad["problem"] == "pattern does not match"
 
 
 @pytest.mark.parametrize(
@@ -146,16 +146,16 @@ def test_a_pattern_may_be_written_as_in_java_or_python(spark: SparkSession, patt
         (r"(?<=x)(?<!y)(?=z)(?i)(?:n)(?<other>c)(?P<source>d)(?P=source)", {"source": 2}),
     ],
 )
-def test_groups_are_counted_as_java_counts_them(pattern: str, groups: dict[str, int]) -> None:
-    assert read_pattern(pattern).groups == groups
+def test_groups_are_numbered_as_in_java(pattern: str, groups: dict[str, int]) -> None:
+    assert parse_pattern(pattern).groups == groups
 
 
 @pytest.mark.parametrize("pattern", ["(?<level>a", "a)(?<level>b)", "(?<level>[a)", "no groups", "(?<other>x)"])
-def test_a_pattern_that_finds_nothing_is_refused_without_spark(pattern: str) -> None:
+def test_pattern_without_known_groups_is_rejected_without_spark(pattern: str) -> None:
     with pytest.raises(PatternInvalid, match=re.escape(pattern)):
-        read_pattern(pattern)
+        parse_pattern(pattern)
 
 
-def test_what_java_does_not_understand_is_refused(spark: SparkSession) -> None:
-    with pytest.raises(PatternInvalid, match="no regular expression of Java"):
+def test_pattern_that_java_rejects_is_reported(spark: SparkSession) -> None:
+    with pytest.raises(PatternInvalid, match="not a valid Java regular expression"):
         load_pattern(spark, r"(?<level>a)\p{Nonsense}")

@@ -1,4 +1,4 @@
-"""Records go where rules say, each once, and what does not parse goes to the dead letters with the reason."""
+"""`route`: each record goes to the topic of its rule once, and records that do not parse to the dead letters."""
 
 import json
 import signal
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from flotilla import Client
 from flotilla_spark.errors import JobFailed, PatternInvalid, RuleInvalid
-from flotilla_spark.explaining import explain
+from flotilla_spark.failures import summarize_failure
 from support.fleet import Fleet
 from support.sparkapps import LIMIT_S, child, fetch, kill, run, send, start
 
@@ -20,7 +20,7 @@ ERRORS = "level = 'ERROR'"
 
 
 def make(client: Client, name: str, count: int = 100) -> tuple[str, str, str]:
-    """Fill a topic: every tenth line is an error, every seventh is none; and make the topics where they go."""
+    """Create the output topics, and an input where every tenth line is an error and every seventh does not parse."""
     lines = [
         b"broken %d \xff" % at
         if at % 7 == 0
@@ -58,7 +58,7 @@ def flags(name: str, targets: tuple[str, str, str], checkpoint: Path) -> tuple[o
     return (name, *where, "--checkpoint", checkpoint)
 
 
-def test_records_go_where_rules_say_and_dead_letters_say_why(
+def test_records_are_routed_by_rules_and_dead_letters_have_a_reason(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
     targets = make(client, name)
@@ -69,16 +69,16 @@ def test_records_go_where_rules_say_and_dead_letters_say_why(
         headers = dict(letter.headers)
         topic, partition, offset = headers.pop("origin").decode().split("/")
         origin = before[int(partition), int(offset)]
-        assert (topic, headers.pop("problem")) == (name, b"it is not text in UTF-8")
+        assert (topic, headers.pop("problem")) == (name, b"not valid UTF-8")
         assert (letter.key, letter.value, headers) == (origin.key, origin.value, dict(origin.headers))
     for alert in fetch(client, targets[0]):
         assert list(dict(alert.headers)) == ["at"]
 
 
-def test_stopped_and_started_again_each_record_goes_once(
+def test_restarted_route_delivers_each_record_once(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
-    """Exactly once: a micro-batch that was written, but not noted, is written again, and is not doubled."""
+    """A micro-batch that was written but not committed is written again, and stored once."""
     count = 400
     targets = make(client, name, count)
     mine = (*flags(name, targets, tmp_path / "c"), "--url", fleet.url, "--at-most", 50)
@@ -89,13 +89,13 @@ def test_stopped_and_started_again_each_record_goes_once(
         assert time.monotonic() < until_s
     work.stop()
     last = max(int(path.name) for path in (tmp_path / "c" / "commits").glob("[0-9]*"))
-    for path in (f"{last}", f".{last}.crc"):  # as if it had died between the two
+    for path in (f"{last}", f".{last}.crc"):  # as if killed between write and commit
         (tmp_path / "c" / "commits" / path).unlink()
     run(spark, "route", *mine, "--once")
     expect(client, targets, count)
 
 
-def test_where_there_is_no_place_for_dead_letters_rules_see_them(
+def test_rules_apply_to_unparsed_records_without_dead_letters(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
     targets = make(client, name, 20)
@@ -109,12 +109,12 @@ def test_where_there_is_no_place_for_dead_letters_rules_see_them(
     [
         ("levle = 'ERROR'", "`levle` cannot be resolved"),
         ("level = ", "Syntax error at or near end of input"),
-        ("upper(level)", "it is no condition, but of type string"),
-        ("rand() < 0.5", "it is random"),
+        ("upper(level)", "expected a boolean condition, got type string"),
+        ("rand() < 0.5", "not deterministic"),
         ("count(*) > 1", "count"),
     ],
 )
-def test_a_rule_that_is_no_condition_is_refused_before_anything_is_read(
+def test_invalid_rule_is_rejected_before_anything_is_read(
     spark: SparkSession, fleet: Fleet, client: Client, tmp_path: Path, condition: str, words: str
 ) -> None:
     client.topics.create("ruled", partitions=1, exist_ok=True)
@@ -126,13 +126,13 @@ def test_a_rule_that_is_no_condition_is_refused_before_anything_is_read(
     assert not (tmp_path / "c").exists()
 
 
-def test_a_pattern_is_refused_before_anything_is_read(spark: SparkSession, fleet: Fleet, tmp_path: Path) -> None:
+def test_invalid_pattern_is_rejected_before_anything_is_read(spark: SparkSession, fleet: Fleet, tmp_path: Path) -> None:
     given = ("x", "--url", fleet.url, "--format", "pattern", "--pattern", r"(?<level>\p{No})\p{Such}")
     with pytest.raises(PatternInvalid):
         run(spark, "route", *given, "--others", "y", "--checkpoint", tmp_path / "c", "--once")
 
 
-def test_sigterm_ends_it_cleanly_and_the_next_run_goes_on(
+def test_sigterm_stops_route_and_the_next_run_continues(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
     targets = make(client, name, 50)
@@ -148,13 +148,13 @@ def test_sigterm_ends_it_cleanly_and_the_next_run_goes_on(
     finally:
         kill(process)
     assert (process.returncode, out) == (143, "")
-    assert "until it was stopped" in err
+    assert "(stopped)" in err
     assert len(err.splitlines()) == 1, err
     run(spark, "route", *flags(name, targets, tmp_path / "c"), "--url", fleet.url, "--once")
     expect(client, targets, 50)
 
 
-def test_a_query_that_fails_says_why_in_one_line(fleet: Fleet, client: Client, name: str, tmp_path: Path) -> None:
+def test_failed_query_reports_its_reason_in_one_line(fleet: Fleet, client: Client, name: str, tmp_path: Path) -> None:
     targets = make(client, name, 50)
     rule = ("--rule", f"{targets[0]}=cast(concat('x', message) as int) > 5")
     process = child(fleet.url, "route", name, *rule, "--checkpoint", tmp_path / "c", "--once")
@@ -164,18 +164,18 @@ def test_a_query_that_fails_says_why_in_one_line(fleet: Fleet, client: Client, n
     assert err.startswith("flotilla-spark route: The value 'x")
 
 
-def test_the_last_words_of_python_are_the_reason() -> None:
+def test_reason_of_a_failure_is_the_last_python_exception() -> None:
     text = """[STREAM_FAILED] Query terminated with exception: [PYTHON_DATA_SOURCE_ERROR] Failed
 Traceback (most recent call last):
   File "x.py", line 1, in read
     raise DataLoss("gone")
-pyspark_flotilla.reading.DataLoss: 3 of the records are not there: they were removed
+pyspark_flotilla.readers.DataLoss: 3 of the records are missing: they were removed
 \tat org.apache.spark.Foo(Foo.scala:1)
 Caused by: java.lang.RuntimeException: other
 """
-    assert explain(text) == "3 of the records are not there: they were removed"
-    assert explain("[TABLE.X] no table. SQLSTATE: 42P01; line 1\nplan") == "no table."
+    assert summarize_failure(text) == "3 of the records are missing: they were removed"
+    assert summarize_failure("[TABLE.X] no table. SQLSTATE: 42P01; line 1\nplan") == "no table."
     failed = "[STREAM_FAILED] Query [id = 1] failed: [CAST_INVALID_INPUT] no number. SQLSTATE: 22018\n\tat x"
-    assert explain(failed) == "no number."
-    assert explain("An error\n: x.Y: a\nCaused by: java.io.IOException: no room") == "no room"
-    assert explain("") == "Spark does not say why"
+    assert summarize_failure(failed) == "no number."
+    assert summarize_failure("An error\n: x.Y: a\nCaused by: java.io.IOException: no room") == "no room"
+    assert summarize_failure("") == "Spark gave no reason"

@@ -1,4 +1,4 @@
-"""Every record of a topic is a row, once, with the columns of Kafka's source."""
+"""Each record of a topic is one row, with the columns of Spark's Kafka source."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +23,7 @@ HEADERS = {"headers": "array<struct<key:string,value:binary>>"}
 
 
 def fill_with_all_kinds(client: Client, topic: str) -> None:
-    """Batches large and small, compressed or not, with and without all that is optional."""
+    """Append large and small batches, compressed or not, with and without optional parts."""
     values = [b"value %d" % at for at in range(2_000)]
     with client.producer() as plain, client.producer(compression="zstd") as packed:
         plain.send_many(topic, values, keys=[b"key %d" % at if at % 3 else None for at in range(2_000)])
@@ -36,7 +36,7 @@ def fill_with_all_kinds(client: Client, topic: str) -> None:
 
 
 def expected(client: Client, topic: str) -> list[tuple[Any, ...]]:
-    """What a consumer hands out, without Spark, as a row has it."""
+    """Return the rows that a consumer without Spark returns."""
     with client.consumer(topic) as consumer:
         found = sorted(consumer.records(until="end"), key=lambda one: (one.partition, one.offset))
     return [
@@ -55,10 +55,10 @@ def expected(client: Client, topic: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("options", [{}, {"maxRecordsPerPartition": "700"}, {"minPartitions": "5"}])
-def test_rows_are_what_a_consumer_hands_out(
+def test_rows_equal_the_records_of_a_consumer(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, options: dict[str, str]
 ) -> None:
-    """Column by column, also null keys, empty values, compressed batches, both kinds of time and headers."""
+    """All columns, with null keys, empty values, compressed batches, both timestamp types and headers."""
     client.topics.create(name, partitions=3)
     fill_with_all_kinds(client, name)
     rows = read(spark, fleet.url, name, includeHeaders="true", **options)
@@ -79,7 +79,7 @@ def test_rows_are_what_a_consumer_hands_out(
     assert len(found) == 4_003
 
 
-def test_columns_are_those_of_kafkas_source(spark: SparkSession, fleet: Fleet, client: Client, name: str) -> None:
+def test_columns_are_those_of_the_kafka_source(spark: SparkSession, fleet: Fleet, client: Client, name: str) -> None:
     """Names, types and order; in batches and streams, with headers and without."""
     client.topics.create(name, partitions=1)
     for make in (read, read_stream):
@@ -88,15 +88,15 @@ def test_columns_are_those_of_kafkas_source(spark: SparkSession, fleet: Fleet, c
         assert [(one.name, one.dataType.simpleString()) for one in full.schema] == list((KAFKAS | HEADERS).items())
 
 
-def test_a_topic_without_records_has_no_rows(spark: SparkSession, fleet: Fleet, client: Client, name: str) -> None:
-    """Nothing to share out is no error."""
+def test_empty_topic_has_no_rows(spark: SparkSession, fleet: Fleet, client: Client, name: str) -> None:
+    """A query without tasks is not an error."""
     client.topics.create(name, partitions=2)
     assert read(spark, fleet.url, name).count() == 0
     assert read(spark, fleet.url, subscribePattern="nothing-.*").count() == 0
 
 
-def test_tasks_are_as_many_as_wanted(spark: SparkSession, fleet: Fleet, client: Client, name: str) -> None:
-    """One for each partition; more with minPartitions, and smaller with maxRecordsPerPartition."""
+def test_number_of_tasks_follows_the_options(spark: SparkSession, fleet: Fleet, client: Client, name: str) -> None:
+    """One for each partition; more with minPartitions or maxRecordsPerPartition."""
     client.topics.create(name, partitions=2)
     fill(client, name, *[b"x"] * 90)
     fill(client, name, *[b"x"] * 10, partition=1)

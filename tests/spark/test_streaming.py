@@ -1,4 +1,4 @@
-"""Streams: micro-batches no larger than said, going on from a checkpoint, and partitions and topics that come."""
+"""Streams: size of micro-batches, checkpoints, and new partitions and topics."""
 
 from collections import Counter
 from pathlib import Path
@@ -8,13 +8,13 @@ from pyspark.sql import SparkSession
 from flotilla import Client
 from support.cluster import wait_until
 from support.fleet import Fleet
-from support.sparks import complaint, copy, fill, read_stream, values_of
+from support.sparks import copy, error_text, fill, read_stream, values_of
 
 
-def test_micro_batches_are_no_larger_than_said_and_a_checkpoint_is_gone_on_from(
+def test_micro_batches_respect_the_limit_and_a_restart_continues_from_the_checkpoint(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
-    """A limit holds, in proportion; a second run reads what came since, and new partitions whole."""
+    """The limit is divided in proportion to the lag. A second run reads newer records, and all of a new partition."""
     client.topics.create(name, partitions=2)
     client.topics.create(f"{name}-out", partitions=1)
     fill(client, name, *(b"a%d" % at for at in range(900)))
@@ -29,7 +29,7 @@ def test_micro_batches_are_no_larger_than_said_and_a_checkpoint_is_gone_on_from(
     assert all(450 < count <= 500 for count in counts[:2])
     assert len(counts) == 3
     first = values_of(client, f"{name}-out")[: counts[0]]
-    assert Counter(value[:1] for value in first)[b"a"] in range(370, 380)  # three quarters, as it has of all
+    assert Counter(value[:1] for value in first)[b"a"] in range(370, 380)  # three quarters, its share of all records
 
     fill(client, name, b"a900")
     client.topics.grow(name, 3)
@@ -41,10 +41,10 @@ def test_micro_batches_are_no_larger_than_said_and_a_checkpoint_is_gone_on_from(
     assert [one for one in found if one[:1] == b"a"] == wanted[:901]
 
 
-def test_where_a_query_began_is_kept_whatever_becomes_of_its_first_micro_batches(
+def test_starting_offsets_are_kept_if_the_first_micro_batches_are_repeated(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
-    """Nothing is skipped in silence: a micro-batch that is run again begins where it did, and misses what is gone."""
+    """No record is skipped silently: a repeated micro-batch has the same start, and detects removed records."""
     for topic in (name, f"{name}-out"):
         client.topics.create(topic, partitions=1)
     fill(client, name, *(b"%d" % at for at in range(10)))
@@ -56,26 +56,26 @@ def test_where_a_query_began_is_kept_whatever_becomes_of_its_first_micro_batches
 
     assert run() == [10]
     for file in ("1", ".1.crc"):
-        (checkpoint / "commits" / file).unlink()  # as if it had been killed before it could say that it was done
+        (checkpoint / "commits" / file).unlink()  # as if killed before the commit
     assert run() == [10]
     assert len(values_of(client, f"{name}-out")) == 10, "what was stored is recognised"
     for file in ("1", ".1.crc"):
         (checkpoint / "commits" / file).unlink()
     client.topics.delete_records(name, {0: 4})
-    assert f"4 of the records 0 to 9 of partition 0 of '{name}' are not there" in complaint(run)
+    assert f"4 of the records 0 to 9 of partition 0 of '{name}' are missing" in error_text(run)
 
 
-def test_partitions_and_topics_that_come_while_a_query_runs_are_read_from_their_beginning(
+def test_running_query_reads_new_partitions_and_matching_topics_from_their_first_offset(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path
 ) -> None:
-    """One query, that nobody starts again: a topic grows, another one matches the pattern later."""
+    """Without a restart: a topic gets a partition, and another topic matches the pattern later."""
     client.topics.create(f"{name}-in-1", partitions=1)
     client.topics.create(f"{name}-out", partitions=1)
     rows = read_stream(spark, fleet.url, subscribePattern=f"{name}-in-.*", maxRecordsPerPartition="2").select("value")
     writer = rows.writeStream.format("flotilla").option("url", fleet.url).option("topic", f"{name}-out")
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
-        # It begins with what comes, so where that is has to be known before anything does.
+        # The query starts at latest, so it must know the offsets before the first record is sent.
         wait_until(
             "a beginning", lambda: (tmp_path / "checkpoint" / "offsets" / "0").exists() or query.lastProgress, 90
         )
@@ -89,9 +89,9 @@ def test_partitions_and_topics_that_come_while_a_query_runs_are_read_from_their_
         wait_until("all records", lambda: len(values_of(client, f"{name}-out")) >= 6, 60)
         query.processAllAvailable()
         assert sorted(values_of(client, f"{name}-out")) == wanted
-        told = query.lastProgress
-        assert told is not None
-        assert f'"{name}-in-2": {{"0": 2}}' in told.sources[0].endOffset
-        assert f'"{name}-in-2": {{"0": 2}}' in told.sources[0].latestOffset
+        output = query.lastProgress
+        assert output is not None
+        assert f'"{name}-in-2": {{"0": 2}}' in output.sources[0].endOffset
+        assert f'"{name}-in-2": {{"0": 2}}' in output.sources[0].latestOffset
     finally:
         query.stop()

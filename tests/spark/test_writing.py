@@ -1,4 +1,4 @@
-"""Rows become records: where they go, what is refused, and that a task which runs again stores nothing twice."""
+"""Writes: partitions of rows, validation, and retries of tasks."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from flotilla import Client
 from support.fleet import Fleet
-from support.sparks import complaint, values_of
+from support.sparks import error_text, values_of
 
 ROWS = 60_000
 
@@ -21,8 +21,10 @@ def save(rows: DataFrame, fleet: Fleet, **options: str) -> None:
     rows.write.format("flotilla").option("url", fleet.url).options(**options).mode("append").save()
 
 
-def test_rows_go_where_a_producer_would_put_them(spark: SparkSession, fleet: Fleet, client: Client, name: str) -> None:
-    """By key, by the column partition, and to the topic of the row or of the option; with headers."""
+def test_rows_go_to_the_same_partitions_as_with_a_producer(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str
+) -> None:
+    """By key, by the column partition, to the topic of the row or of the option; with headers."""
     for topic in (f"{name}-a", f"{name}-b", f"{name}-sent"):
         client.topics.create(topic, partitions=4)
     keys = [b"key %d" % at for at in range(50)]
@@ -50,33 +52,35 @@ def test_rows_go_where_a_producer_would_put_them(spark: SparkSession, fleet: Fle
 @pytest.mark.parametrize(
     ("columns", "options", "text"),
     [
-        ("CAST(NULL AS STRING) AS value", {}, "a row has no value"),
-        ("'x' AS value, CAST(NULL AS STRING) AS topic", {"topic": ""}, "a row names no topic"),
-        ("'x' AS value", {"topic": ""}, "say where rows go: with the option topic, or a column"),
-        ("'x' AS value, 1 AS colour", {}, "nothing of a record: colour. Records have value, key, topic"),
-        ("'x' AS key", {}, "there is no column 'value'"),
-        ("1 AS value", {}, "the column value is of type int; it must be binary or string"),
-        ("'x' AS value, 1.5D AS partition", {}, "the column partition is of type double; it must be integer or"),
+        ("CAST(NULL AS STRING) AS value", {}, "column value is null in a row"),
+        ("'x' AS value, CAST(NULL AS STRING) AS topic", {"topic": ""}, "column topic is null in a row"),
+        ("'x' AS value", {"topic": ""}, "no topic: set the option topic, or add a column topic"),
+        ("'x' AS value, 1 AS colour", {}, "unknown columns: colour; allowed are value, key, topic"),
+        ("'x' AS key", {}, "column value is missing"),
+        ("1 AS value", {}, "column value has type int; it must be binary or string"),
+        ("'x' AS value, 1.5D AS partition", {}, "column partition has type double; it must be integer or"),
         ("'x' AS value, array('a') AS headers", {}, "it must be array<struct<key:string,value:binary>>"),
-        ("'x' AS value, 7 AS partition", {}, "a row is for partition 7 of 'refusing', which has 2"),
+        ("'x' AS value, 7 AS partition", {}, "column partition is 7 in a row, but topic 'refusing' has 2 partitions"),
         ("'x' AS value", {"topic": "nowhere"}, "nowhere"),
         ("'x' AS value", {"compression": "gzip"}, "it must be none, zstd or auto"),
-        ("'x' AS value", {"startingOffsets": "latest"}, "the option startingOffsets is for reading"),
+        ("'x' AS value", {"startingOffsets": "latest"}, "option startingOffsets applies to reads only"),
         ("'x' AS value", {"compresion": "zstd"}, "did you mean compression?"),
     ],
 )
-def test_rows_that_cannot_be_records_are_refused_in_our_words(
+def test_invalid_rows_and_options_are_rejected(
     spark: SparkSession, fleet: Fleet, client: Client, columns: str, options: dict[str, str], text: str
 ) -> None:
-    """And nothing is stored."""
+    """Nothing is stored."""
     client.topics.create("refusing", partitions=2, exist_ok=True)
     rows = spark.range(1).selectExpr(*columns.split(", "))
-    assert text in complaint(lambda: save(rows, fleet, **{"topic": "refusing", **options}))
+    assert text in error_text(lambda: save(rows, fleet, **{"topic": "refusing", **options}))
     assert values_of(client, "refusing") == []
 
 
-def test_what_was_read_can_be_written_as_it_is(spark: SparkSession, fleet: Fleet, client: Client, name: str) -> None:
-    """As with Kafka's sink: offsets and times are given anew, and headers go along unless they are not wanted."""
+def test_rows_that_were_read_can_be_written_unchanged(
+    spark: SparkSession, fleet: Fleet, client: Client, name: str
+) -> None:
+    """As with the Kafka sink: offsets and timestamps are assigned again, and headers are kept unless turned off."""
     for topic in (name, f"{name}-a", f"{name}-b"):
         client.topics.create(topic, partitions=2)
     with client.producer() as producer:
@@ -91,17 +95,17 @@ def test_what_was_read_can_be_written_as_it_is(spark: SparkSession, fleet: Fleet
     ]
 
 
-def test_a_log_is_not_overwritten(spark: SparkSession, fleet: Fleet) -> None:
-    """It would take records away from others; mode('overwrite') says so."""
+def test_overwrite_mode_is_rejected(spark: SparkSession, fleet: Fleet) -> None:
+    """It would delete the records of other writers."""
     writer = spark.range(1).selectExpr("'x' AS value").write.format("flotilla").option("url", fleet.url)
-    text = complaint(lambda: writer.option("topic", "any").mode("overwrite").save())
-    assert "a log is never overwritten" in text
+    text = error_text(lambda: writer.option("topic", "any").mode("overwrite").save())
+    assert "mode('overwrite') is not supported" in text
 
 
-def test_batches_are_compressed_as_the_topic_wishes(
+def test_batches_have_the_compression_and_the_size_limit_of_the_topic(
     spark: SparkSession, fleet: Fleet, client: Client, name: str
 ) -> None:
-    """And no larger than it takes."""
+    """Settings of the topic apply without options."""
     client.topics.create(name, partitions=1, compression="zstd", batch_bytes_max=50_000)
     save(spark.range(5_000).selectExpr("repeat('x', 100) AS value"), fleet, topic=name)
     (partition,) = client.topics.partitions(name)
@@ -111,7 +115,7 @@ def test_batches_are_compressed_as_the_topic_wishes(
 
 
 def failing_once(url: str, topic: str, flag: Path, *, changes: bool) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """What a first attempt does: pass most rows on, wait until some are stored, and fail. A second one succeeds."""
+    """Fail the first attempt after some rows are stored; let the second succeed."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -121,7 +125,7 @@ def failing_once(url: str, topic: str, flag: Path, *, changes: bool) -> Callable
             values = [f"{mark}{one:0100d}".encode() for one in batch.column("id").to_pylist()]
             yield pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
             if at == 4 and not flag.exists():
-                deadline = time.monotonic() + 60  # a worker of Spark's does not have what tests share
+                deadline = time.monotonic() + 60  # workers cannot import test helpers
                 with Client(url) as client:
                     while not any(one.next_offset for one in client.topics.offsets(topic)):
                         assert time.monotonic() < deadline, "nothing is stored"
@@ -133,15 +137,15 @@ def failing_once(url: str, topic: str, flag: Path, *, changes: bool) -> Callable
 
 
 @pytest.mark.parametrize("changes", [False, True])
-def test_a_task_that_runs_again_stores_nothing_twice(
+def test_retried_task_stores_nothing_twice(
     spark: SparkSession, fleet: Fleet, client: Client, name: str, tmp_path: Path, changes: bool
 ) -> None:
-    """The same rows are recognised. If they are others than before, the job fails, and what is stored is there once."""
+    """Equal rows are recognised. Different rows fail the job, and stored rows are kept once."""
     client.topics.create(name, partitions=1)
     flag = tmp_path / "failed"
     rows = spark.range(0, ROWS, 1, 1).mapInArrow(failing_once(fleet.url, name, flag, changes=changes), "value binary")
     if changes:
-        text = complaint(lambda: save(rows, fleet, topic=name))
+        text = error_text(lambda: save(rows, fleet, topic=name))
         assert "expected the same" in text
     else:
         save(rows, fleet, topic=name)

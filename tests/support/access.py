@@ -1,4 +1,4 @@
-"""Tokens for tests, callers in all their kinds, and tables of who may do what, for brokers and managers alike."""
+"""Tokens for tests, all kinds of callers, and tables of permissions, for brokers and managers."""
 
 import itertools
 import json
@@ -14,10 +14,10 @@ import httpx
 from fastapi import APIRouter, FastAPI
 from starlette.routing import BaseRoute, Route
 
-from flotilla.access import AccessTable, Grant, Token, digest_of, system_text
-from flotilla.serving.gate import Gate, Rule
+from flotilla.access import AccessTable, Grant, Token, digest_of, system_token
+from flotilla_server.authorization import Authorizer, Rule
 
-SECRET = "the secret of all servers"  # noqa: S105 - of no server but those of tests
+SECRET = "the secret of all servers"  # noqa: S105 - used only in tests
 ENVIRONMENT = {"FLOTILLA_AUTH": "on", "FLOTILLA_SECRET": SECRET}
 _numbers = itertools.count(1)
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
@@ -26,29 +26,29 @@ _PARAMETER = re.compile(r"{[^}]+}")
 
 @dataclass(frozen=True)
 class Holder:
-    """Somebody with a token: what they show, and what servers keep of it."""
+    """A token as its owner sends it, and as servers store it."""
 
     text: str
     token: Token
 
     @property
     def headers(self) -> dict[str, str]:
-        """What they send."""
+        """Return the request headers."""
         return bearer(self.text)
 
 
 def bearer(text: str) -> dict[str, str]:
-    """Return the headers that show a token."""
+    """Return headers with a token."""
     return {"authorization": f"Bearer {text}"}
 
 
 def system_headers(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what a server with this environment shows to others; nothing if it has no secret."""
+    """Return the headers of a server with this environment; empty without a secret."""
     secret = environment.get("FLOTILLA_SECRET")
-    return {} if secret is None else bearer(system_text(secret.encode()))
+    return {} if secret is None else bearer(system_token(secret.encode()))
 
 
-SYSTEM = bearer(system_text(SECRET.encode()))
+SYSTEM = bearer(system_token(SECRET.encode()))
 
 
 def hold(*grants: str, expires_ms: int | None = None) -> Holder:
@@ -75,7 +75,7 @@ def limited(
     requests_per_s: int | None = None,
     in_flight_bytes: int | None = None,
 ) -> Holder:
-    """Give a token a quota."""
+    """Set a quota for a token."""
     return Holder(
         holder.text,
         replace(holder.token, bytes_per_s=bytes_per_s, requests_per_s=requests_per_s, in_flight_bytes=in_flight_bytes),
@@ -83,7 +83,7 @@ def limited(
 
 
 def table_of(*holders: Holder) -> AccessTable:
-    """Return what servers keep of some tokens."""
+    """Return the access table of servers for some tokens."""
     return AccessTable(tuple(holder.token for holder in holders))
 
 
@@ -92,23 +92,23 @@ def table_of(*holders: Holder) -> AccessTable:
 
 def missing_rules(fast: Iterable[str], app: FastAPI, rules: Sequence[Rule]) -> list[str]:
     """Name what a server serves without a rule of its own: paths of fast endpoints, and FastAPI's routes."""
-    gate = Gate(None, rules)
-    missing = [path for path in fast if not any(gate.find(method, path) for method in _METHODS)]
+    authorizer = Authorizer(None, rules)
+    missing = [path for path in fast if not any(authorizer.find(method, path) for method in _METHODS)]
     for method, path in routes_of(app):
-        rule = gate.find(method, _PARAMETER.sub("x", path))
+        rule = authorizer.find(method, _PARAMETER.sub("x", path))
         if rule is None or not _is_for(rule, path):
             missing.append(f"{method} {path}: {rule}")
     return missing
 
 
 def idle_rules(fast: Iterable[str], app: FastAPI, rules: Sequence[Rule]) -> list[Rule]:
-    """Name the rules that are about nothing: somebody renamed a path, or forgot to remove them."""
+    """Return rules that match no path, e.g. after a path was renamed."""
     paths = {*fast, *(path for _, path in routes_of(app))}
     return [rule for rule in rules if not any(_is_for(rule, path) for path in paths)]
 
 
 def routes_of(app: FastAPI) -> Iterator[tuple[str, str]]:
-    """Walk over everything that FastAPI serves."""
+    """Iterate over all FastAPI routes."""
     for route in _flat(app.routes):
         assert isinstance(route, Route), f"{route} is no route: teach the gate about it, and this test"
         for method in sorted(route.methods or ()):
@@ -116,7 +116,7 @@ def routes_of(app: FastAPI) -> Iterator[tuple[str, str]]:
 
 
 def _flat(routes: Iterable[BaseRoute]) -> Iterator[BaseRoute]:
-    """Open what FastAPI includes as a whole; its routes know their prefixes."""
+    """Flatten included routers; their routes have complete paths."""
     for route in routes:
         router = getattr(route, "original_router", None)
         if isinstance(router, APIRouter):
@@ -126,18 +126,18 @@ def _flat(routes: Iterable[BaseRoute]) -> Iterator[BaseRoute]:
 
 
 def _is_for(rule: Rule, path: str) -> bool:
-    """Tell whether a rule is about a path, whatever its parameters are called. A fixed one may be one of a template."""
+    """Return whether a rule matches a path, with any parameter names."""
     if "{" in path:
         return _PARAMETER.sub("{}", rule.path) == _PARAMETER.sub("{}", path)
     return rule.path.count("/") == path.count("/") and rule.fits(path.split("/"))
 
 
-# -- who may do what ---------------------------------------------------------------------------------------
+# -- permissions -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Row:
-    """A request, and the status of the answer for each caller, in the order of the columns."""
+    """A request, and the expected status for each caller, in the order of the columns."""
 
     request: str  # "GET /v1/fetch?topic=orders&partition=0"
     statuses: tuple[int, ...]
@@ -145,22 +145,22 @@ class Row:
 
     @property
     def method(self) -> str:
-        """The method."""
+        """HTTP method."""
         return self.request.partition(" ")[0]
 
     @property
     def target(self) -> str:
-        """The path with the query."""
+        """Path with query."""
         return self.request.partition(" ")[2]
 
 
 def row(request: str, *statuses: int, **options: Any) -> Row:  # noqa: ANN401 - as httpx has them
-    """Write a row; options are the request's body."""
+    """Make a row; options are the body of the request."""
     return Row(request, statuses, options)
 
 
 def statuses_of(url: str, wanted: Row, callers: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
-    """Ask as each caller in turn; check the shape of refusals on the way."""
+    """Send the request as each caller; check the form of error responses."""
     found = {}
     with httpx.Client(base_url=url, timeout=10) as client:
         for name, headers in callers.items():
@@ -171,49 +171,49 @@ def statuses_of(url: str, wanted: Row, callers: Mapping[str, Mapping[str, str]])
     return found
 
 
-# -- a manager that only hands out tables ------------------------------------------------------------------
+# -- a manager that only serves access tables ----------------------------------------------------------------
 
 
 class TableManager:
-    """A real HTTP server that takes heartbeats as the writer does, and answers with the table it was given."""
+    """A real HTTP server that accepts heartbeats like the writer, and returns the given access table."""
 
     def __init__(self, port: int, table: AccessTable) -> None:
         self.table = table
         self.url = f"http://127.0.0.1:{port}"
-        self.heard: list[tuple[dict[str, Any], str | None]] = []  # heartbeats, and what was shown with them
-        self.sent = 0  # tables
+        self.heard: list[tuple[dict[str, Any], str | None]] = []  # heartbeats with their authorization
+        self.sent = 0  # number of tables
         manager = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                beat = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                manager.heard.append((beat, self.headers["authorization"]))
-                body = json.dumps(manager.answer(beat)).encode()
+                heartbeat = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                manager.heard.append((heartbeat, self.headers["authorization"]))
+                body = json.dumps(manager.answer(heartbeat)).encode()
                 self.send_response(200)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
 
-    def answer(self, beat: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer a heartbeat; with the table, if the broker has another one."""
+    def answer(self, heartbeat: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the response to a heartbeat; with the table, if the broker has another version."""
         answer: dict[str, Any] = {"status": "ok", "writer_epoch": 1 << 40, "known": True}
-        if beat.get("access", self.table.version) != self.table.version:
+        if heartbeat.get("access", self.table.version) != self.table.version:
             self.sent += 1
             answer["access"] = self.table.to_builtins()
         return answer
 
     def close(self) -> None:
-        """End it."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""Certificates for tests, in files as servers want them: made anew each time, by an authority of the test's own."""
+"""Certificate files for tests, issued by a new CA."""
 
 import ssl
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import trustme
 
 @dataclass(frozen=True)
 class Files:
-    """A certificate, its key, and who signed it."""
+    """A certificate, its key and its CA."""
 
     cert: Path
     key: Path
@@ -17,22 +17,22 @@ class Files:
 
     @property
     def flags(self) -> list[str]:
-        """What a server is told."""
+        """Flags of a server."""
         return ["--tls-cert", str(self.cert), "--tls-key", str(self.key), "--tls-ca", str(self.ca)]
 
     @property
     def client(self) -> ssl.SSLContext:
-        """A context of somebody who trusts the authority."""
+        """TLS context of a client that trusts the CA."""
         return ssl.create_default_context(cafile=self.ca)
 
 
 def make_authority() -> trustme.CA:
-    """Have an authority."""
+    """Create a CA."""
     return trustme.CA(key_type=trustme.KeyType.ECDSA)
 
 
 def write(folder: Path, authority: trustme.CA, *hosts: str) -> Files:
-    """Write a new certificate for some hosts; one that is there is replaced, each file at once."""
+    """Write a new certificate for some hosts, replacing each file atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     made = authority.issue_cert(*(hosts or ("127.0.0.1", "localhost")), key_type=trustme.KeyType.ECDSA)
     files = Files(folder / "cert.pem", folder / "key.pem", folder / "ca.pem")
@@ -43,7 +43,7 @@ def write(folder: Path, authority: trustme.CA, *hosts: str) -> Files:
 
 
 def put(file: Path, data: bytes) -> None:
-    """Replace a file at once."""
+    """Replace a file atomically."""
     fresh = file.with_suffix(".new")
     fresh.write_bytes(data)
     fresh.replace(file)

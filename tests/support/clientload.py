@@ -1,4 +1,4 @@
-"""Producers of the client library under load, and the judgement on what they were told."""
+"""Producers of the client library under load, and checks of the acknowledged records."""
 
 import asyncio
 import threading
@@ -17,12 +17,12 @@ from support.cluster import wait_until
 from support.history import Name, Outcome, Read, Replica, Send, violations
 from support.load import Asked, read_replica
 
-_TURN = 10  # records between two looks at whether it is over
+_TURN = 10  # records between two checks of the stop flag
 
 
 @contextmanager
 def open_producer(url: str, route: str = "auto", *, token: str | None = None, **options: Any) -> Iterator[Producer]:  # noqa: ANN401 - any option
-    """Make a blocking producer, and close it in the end."""
+    """Open a blocking producer; close it at the end."""
     runner = Runner()
 
     async def begin() -> tuple[Engine, AsyncProducer]:
@@ -40,11 +40,11 @@ def open_producer(url: str, route: str = "auto", *, token: str | None = None, **
 
 async def _close(engine: Engine) -> None:
     engine.close()
-    await asyncio.sleep(0)  # connections end in the next turn
+    await asyncio.sleep(0)  # connections close in the next iteration of the loop
 
 
 class Sender:
-    """Sends records to all partitions in turn, from a thread of its own, and keeps what they were told."""
+    """Sends records to all partitions round-robin in a thread, and keeps the outcomes."""
 
     def __init__(
         self, name: str, producer: Producer, topic: str, partitions: int, padding: int = 0, pause_s: float = 0.002
@@ -52,7 +52,7 @@ class Sender:
         self.name = name
         self.producer = producer
         self.sent: list[tuple[Name, int, Delivery]] = []
-        self.longest_s = 0.0  # that any record took from being sent to being acknowledged
+        self.longest_s = 0.0  # longest time from send to acknowledgement
         self._topic = topic
         self._partitions = partitions
         self._padding = bytes(padding)
@@ -67,8 +67,8 @@ class Sender:
             while not self._stop.is_set():
                 for _ in range(_TURN):
                     self._send()
-                time.sleep(self._pause_s)  # history is checked record by record: a few thousand are enough
-        except Exception as error:  # noqa: BLE001 - whatever it is, the test is told
+                time.sleep(self._pause_s)  # the history is checked record by record, so limit its size
+        except Exception as error:  # noqa: BLE001 - raised in the test
             self._trouble = error
 
     def _send(self) -> None:
@@ -88,7 +88,7 @@ class Sender:
         return self.producer.stats.acknowledged
 
     def stop(self) -> None:
-        """Send no more, and wait for what was sent."""
+        """Stop sending, and wait for all outcomes."""
         self._stop.set()
         self._thread.join()
         if self._trouble is not None:
@@ -97,10 +97,10 @@ class Sender:
 
     @property
     def sends(self) -> list[Send]:
-        return [_judge(name, partition, delivery) for name, partition, delivery in self.sent]
+        return [_to_send(name, partition, delivery) for name, partition, delivery in self.sent]
 
 
-def _judge(name: Name, partition: int, delivery: Delivery) -> Send:
+def _to_send(name: Name, partition: int, delivery: Delivery) -> Send:
     error = delivery.exception(0)
     if error is None:
         return Send(name, partition, Outcome.OK, delivery.result().offset)
@@ -108,7 +108,7 @@ def _judge(name: Name, partition: int, delivery: Delivery) -> Send:
 
 
 def run_while(senders: Sequence[Sender], disturb: Callable[[], object]) -> None:
-    """Keep the load up while `disturb` does its worst; then let everybody finish."""
+    """Run `disturb` under load; then let all senders finish."""
     try:
         disturb()
     finally:
@@ -117,13 +117,13 @@ def run_while(senders: Sequence[Sender], disturb: Callable[[], object]) -> None:
 
 
 def wait_progress(senders: Sequence[Sender], records: int) -> None:
-    """Wait until each sender has so many more records acknowledged."""
+    """Wait until each sender has this number of further acknowledged records."""
     goals = [(sender, sender.acknowledged + records) for sender in senders]
     wait_until("more records to be acknowledged", lambda: all(one.acknowledged >= goal for one, goal in goals), 60)
 
 
 def wait_agreed(brokers: Sequence[Asked], topic: str, partitions: int) -> None:
-    """Wait until all replicas show the same."""
+    """Wait until all replicas are equal."""
 
     def agreed() -> bool:
         ends = []
@@ -141,7 +141,7 @@ def wait_agreed(brokers: Sequence[Asked], topic: str, partitions: int) -> None:
 def broken_promises(
     senders: Sequence[Sender], brokers: Sequence[Asked], topic: str, partitions: int, reads: Iterable[Read] = ()
 ) -> list[str]:
-    """Tell which promises were broken, given what all replicas hold now, and what consumers have read."""
+    """Return violations of the guarantees, by the records of all replicas and of consumers."""
     wait_agreed(brokers, topic, partitions)
     replicas: list[Replica] = [read_replica(one, topic, index) for one in brokers for index in range(partitions)]
     return violations([send for sender in senders for send in sender.sends], replicas, reads)

@@ -1,4 +1,4 @@
-"""Real brokers as real processes on this machine, for tests and benchmarks."""
+"""Brokers as real processes on this machine, for tests and benchmarks."""
 
 import contextlib
 import fcntl
@@ -21,15 +21,15 @@ from support.process import ServerProcess
 
 T = TypeVar("T")
 
-_NO_PICKLE = Path(__file__).resolve().parent / "nopickle"  # no broker ever unpickles anything
+_NO_PICKLE = Path(__file__).resolve().parent / "nopickle"  # brokers must never unpickle
 _WAIT_S = 30.0
 _POLL_S = 0.02
 _PORTS = range(10_000, 20_000)
-_ports = iter(random.sample(_PORTS, len(_PORTS)))  # each is given out once here, and elsewhere not before this ends
+_ports = iter(random.sample(_PORTS, len(_PORTS)))  # each port is used once here, and in no other process
 
 
 def wait_until(what: str, ask: Callable[[], T], timeout_s: float = _WAIT_S) -> T:
-    """Wait for a condition; return what it came to."""
+    """Wait until `ask` returns a true value; return it."""
     deadline = time.monotonic() + timeout_s
     while True:
         found = ask()
@@ -41,10 +41,7 @@ def wait_until(what: str, ask: Callable[[], T], timeout_s: float = _WAIT_S) -> T
 
 
 def free_port() -> int:
-    """Find a port that nobody uses, below those that the system gives to outgoing connections in the meantime.
-
-    Nobody else who runs tests gets it for as long as this process lives, also while no server of ours is on it.
-    """
+    """Find a free port below the range of outgoing connections."""
     for port in _ports:
         with socket.socket() as sock, contextlib.suppress(OSError):
             sock.bind(("127.0.0.1", port))
@@ -55,13 +52,13 @@ def free_port() -> int:
 
 @functools.cache
 def _claims() -> int:
-    """Open the file in which a locked byte is a port that somebody has; the locks of a process go with it."""
+    """Open the lock file for ports: a locked byte is a port in use. Locks end with their process."""
     path = Path(tempfile.gettempdir(), f"flotilla-test-ports-{os.geteuid()}")
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 class BrokerProcess(ServerProcess):
-    """One broker. It keeps its ports and its folder over restarts."""
+    """One broker. It keeps its ports and its folder across restarts."""
 
     def __init__(
         self,
@@ -86,16 +83,16 @@ class BrokerProcess(ServerProcess):
         )
 
     def command(self) -> Sequence[str]:
-        """What is run."""
+        """Command line."""
         command = [sys.executable, "-m", "flotilla_broker", "--data", str(self.data)]
         return [*command, "--port", str(self.port), "--peer-port", str(self.peer_port), *self._flags]
 
     def set_flags(self, flags: Sequence[str]) -> None:
-        """Change flags for the next start."""
+        """Change the flags of the next start."""
         self._flags = list(flags)
 
     def wait_alive(self) -> None:
-        """Wait until it answers, and learn its id."""
+        """Wait until it responds, and read its id."""
 
         def ask() -> str:
             if self.exit_code is not None:
@@ -107,19 +104,19 @@ class BrokerProcess(ServerProcess):
         self.id = wait_until(f"a broker on {self.url}", ask)
 
     def get(self, path: str) -> dict[str, Any]:
-        """Ask for JSON."""
+        """Send GET; return JSON."""
         return self._json(self._client.get(path))
 
     def put(self, path: str, body: object) -> dict[str, Any]:
-        """Give an order."""
+        """Send PUT; return JSON."""
         return self._json(self._client.put(path, json=body))
 
     def post(self, path: str, body: object) -> dict[str, Any]:
-        """Give an order."""
+        """Send POST; return JSON."""
         return self._json(self._client.post(path, json=body))
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - as httpx has it
-        """Make any request."""
+        """Send any request."""
         return self._client.request(method, path, **options)
 
     @staticmethod
@@ -129,13 +126,13 @@ class BrokerProcess(ServerProcess):
         return found
 
     def close(self) -> None:
-        """Make sure that nothing is left."""
+        """Kill the process and close the client."""
         self._client.close()
         super().close()
 
 
 class Cluster:
-    """Some brokers that know each other. `address` may put something between two of them."""
+    """Brokers that know each other. `address` can redirect the connection between two of them."""
 
     def __init__(
         self,
@@ -165,12 +162,12 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """End everything."""
+        """Stop everything."""
         for broker in self.brokers:
             broker.close()
 
     def introduce(self) -> None:
-        """Tell all brokers where the others are."""
+        """Send all brokers the addresses of the others."""
         for broker in self.brokers:
             brokers = {
                 other.id: {
@@ -184,7 +181,7 @@ class Cluster:
             broker.put("/v1/brokers", {"writer_epoch": self.writer_epoch, "brokers": brokers})
 
     def create(self, topic: str, partitions: int = 1, topic_id: str = "1" * 32, **options: Any) -> None:  # noqa: ANN401
-        """Have a topic with a replica of each partition on each broker."""
+        """Create a topic with a replica of each partition on each broker."""
         members = [broker.id for broker in self.brokers]
         for partition in range(partitions):
             for broker in self.brokers:
@@ -192,13 +189,13 @@ class Cluster:
                 broker.put(f"/v1/replicas/{topic_id}/{partition}/1", order)
 
     def describe(self, broker: BrokerProcess, partition: int = 0, topic_id: str = "1" * 32) -> dict[str, Any]:
-        """Describe a replica; nothing if the broker does not answer."""
+        """Describe a replica; empty if the broker does not respond."""
         with contextlib.suppress(httpx.HTTPError):
             return broker.get(f"/v1/replicas/{topic_id}/{partition}/1")
         return {}
 
     def leader(self, partition: int = 0, timeout_s: float = _WAIT_S) -> BrokerProcess:
-        """Wait for a leader that has settled."""
+        """Wait for a leader that has committed in its term."""
         return wait_until("a leader", lambda: next(self._leaders(partition), None), timeout_s)  # type: ignore[return-value]
 
     def _leaders(self, partition: int) -> Iterator[BrokerProcess]:
@@ -211,7 +208,7 @@ class Cluster:
             yield max(found, key=lambda pair: pair[0])[1]
 
     def wait_agreed(self, partitions: int = 1, timeout_s: float = _WAIT_S) -> None:
-        """Wait until all replicas have all entries, committed."""
+        """Wait until all replicas have committed all entries."""
 
         def agreed() -> bool:
             for partition in range(partitions):

@@ -1,4 +1,4 @@
-"""Consumers on a loop in a thread of its own, for tests; and records for them, through plain HTTP."""
+"""Consumers on an event loop in a thread, and records for them, sent over HTTP."""
 
 from dataclasses import fields
 from typing import Any, Self
@@ -52,7 +52,7 @@ def append(fleet: Fleet, topic: str, partition: int, values: list[bytes]) -> int
 
 
 def create(fleet: Fleet, topic: str, partitions: int = 1, replication: int = 1) -> None:
-    """Make a topic."""
+    """Create a topic."""
     body = {"name": topic, "partitions": partitions, "replication": replication}
     response = fleet.client.post("/v1/topics", json=body)
     assert response.status_code == 200, response.text

@@ -1,4 +1,4 @@
-"""Stands for a client's way to servers: batches are taken apart, and end as they are told to."""
+"""Fake engine of a client: decodes batches, and returns the configured outcomes."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from flotilla.client.deliveries import Delivery
 from flotilla.client.engine import Engine
 from flotilla.client.errors import DeliveryFailed, Refused, TopicMissing
 from flotilla.client.producer import AsyncProducer
-from flotilla.client.routing import Appended
+from flotilla.client.router import AppendResult
 from flotilla.records import Buffer, Compression, decode
 
 
@@ -36,7 +36,7 @@ def refused(code: str) -> DeliveryFailed:
 
 
 class FakeEngine:
-    """Stands for servers: appends end as `ends` says, one after the other, and well from then on."""
+    """Returns the outcomes in `ends` in order, then successes."""
 
     def __init__(self, partitions: int = 1, **topic: Any) -> None:  # noqa: ANN401 - whatever a topic has
         self.router = self.cluster = self
@@ -53,7 +53,7 @@ class FakeEngine:
         members = tuple(PartitionInfo(index, 1, ("b0",), "b0") for index in range(partitions))
         return TopicInfo("t", id_, members, **more)
 
-    async def append(self, topic: TopicInfo, index: int, batch: Buffer, *, deadline: float) -> Appended:
+    async def append(self, topic: TopicInfo, index: int, batch: Buffer, *, deadline: float) -> AppendResult:
         assert deadline > self.clock()
         assert not self.under_way.get(index), "one request at a time for a partition"
         self.under_way[index] = 1
@@ -68,7 +68,7 @@ class FakeEngine:
         end = self.ends.pop(0) if self.ends else None
         if end is not None:
             raise end
-        return Appended(100 * len(self.got))
+        return AppendResult(100 * len(self.got))
 
     async def find(self, _: str) -> TopicInfo:
         self.looked_up += 1
@@ -79,13 +79,13 @@ class FakeEngine:
     async def refresh(self, name: str) -> TopicInfo:
         return await self.find(name)
 
-    async def refresh_anew(self, name: str) -> TopicInfo:
+    async def force_refresh(self, name: str) -> TopicInfo:
         return await self.find(name)
 
     def topic(self, _: str) -> TopicInfo | None:
         return self.info
 
-    def refresh_soon(self, _: str) -> None:
+    def refresh_in_background(self, _: str) -> None:
         return
 
 
@@ -99,7 +99,7 @@ def make(
 
 
 async def send_apart(producer: AsyncProducer, *values: bytes) -> list[Delivery]:
-    """Send records, each in a batch of its own."""
+    """Send records, each in its own batch."""
     found = []
     for value in values:
         found.append(await producer.send("t", value, partition=0))

@@ -1,4 +1,4 @@
-"""A manager in memory that knows one group, decided by the real rules; and a client's engine around it."""
+"""In-memory managers with one consumer group, decided by the real rules, and an engine for clients."""
 
 import asyncio
 from collections.abc import Collection
@@ -10,30 +10,30 @@ from flotilla.client.config import ClientConfig
 from flotilla.client.errors import MemberGone, Refused, ServerUnreachable
 from flotilla.groups import membership
 from flotilla.groups.membership import GroupError, UnknownMember
-from flotilla.groups.state import Group, Place, Strategy, Subscribed
+from flotilla.groups.state import Group, GroupTopic, PartitionId, Strategy
 from support.fakepartition import FakeRouter, topic_of
 
 
 @dataclass
 class FakeManagers:
-    """Answers as managers do. `away` names calls that nobody answers; `said` are those that arrived."""
+    """Responds like managers. `unreachable` has calls without a response; `received` has the received calls."""
 
     topic: TopicInfo
     group: Group = field(default_factory=lambda: Group(name="g"))
-    commits: dict[Place, int] = field(default_factory=dict)
-    away: set[str] = field(default_factory=set)
-    said: list[str] = field(default_factory=list)
+    commits: dict[PartitionId, int] = field(default_factory=dict)
+    unreachable: set[str] = field(default_factory=set)
+    received: list[str] = field(default_factory=list)
     heartbeat_ms: int = 20
 
-    async def ask(self, method: str, target: str, body: Any = None, *, seconds: float) -> Any:  # noqa: ANN401 - any JSON
-        """Answer a call about the group."""
+    async def call(self, method: str, target: str, body: Any = None, *, seconds: float) -> Any:  # noqa: ANN401 - any JSON
+        """Respond to a call about the group."""
         what = target.rpartition("/")[2]
         assert (method, target) == ("GET" if what == "offsets" else "POST", f"/v1/groups/g/{what}")
         await asyncio.sleep(0)
-        if what in self.away:
+        if what in self.unreachable:
             await asyncio.sleep(min(0.02, seconds))
-            raise ServerUnreachable("nobody answers")
-        self.said.append(what)
+            raise ServerUnreachable("connection refused")
+        self.received.append(what)
         try:
             return getattr(self, f"_{what}")(**(body or {}))
         except GroupError as error:
@@ -41,21 +41,21 @@ class FakeManagers:
             raise MemberGone(str(error), code, {}) from error
 
     def remove(self, member_id: str) -> None:
-        """Find a member silent."""
+        """Expire a member."""
         self.group = membership.remove(self.group, {member_id}, self._topology)
 
     @property
-    def _topology(self) -> dict[str, Subscribed]:
-        return {"t": Subscribed(self.topic.id, len(self.topic.partitions))}
+    def _topology(self) -> dict[str, GroupTopic]:
+        return {"t": GroupTopic(self.topic.id, len(self.topic.partitions))}
 
     def _join(self, member_id: str, topics: Collection[str], timeout_ms: int, strategy: str) -> Any:  # noqa: ANN401
         self.group = membership.join(self.group, member_id, topics, timeout_ms, Strategy(strategy), self._topology)
-        return self._tell(member_id)
+        return self._assignment_response(member_id)
 
     def _sync(self, member_id: str, generation: int, owned: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - any JSON
-        places = [Place(one["topic_id"], one["partition"]) for one in owned]
-        self.group = membership.sync(self.group, member_id, generation, places)
-        return self._tell(member_id)
+        partitions = [PartitionId(one["topic_id"], one["partition"]) for one in owned]
+        self.group = membership.sync(self.group, member_id, generation, partitions)
+        return self._assignment_response(member_id)
 
     def _heartbeat(self, member_id: str, generation: int, held: int) -> Any:  # noqa: ANN401 - any JSON
         membership.check(self.group, member_id, generation)
@@ -66,33 +66,33 @@ class FakeManagers:
         self.group = membership.leave(self.group, member_id, generation, self._topology)
 
     def _commit(self, offsets: list[dict[str, Any]], member_id: str, generation: int) -> Any:  # noqa: ANN401 - any JSON
-        rows = {Place(one["topic_id"], one["partition"]): one["offset"] for one in offsets}
+        rows = {PartitionId(one["topic_id"], one["partition"]): one["offset"] for one in offsets}
         group, member = self.group, self.group.members.get(member_id)
-        refused = membership.may_commit(member, generation, group.generation, group.holdings, rows)
+        refused = membership.find_not_owned(member, generation, group.generation, group.holdings, rows)
         if refused:
-            raise Refused("not the owner", "not_owner", {"partitions": [_named(place) for place in refused]})
+            raise Refused("not the owner", "not_owner", {"partitions": [_named(tp) for tp in refused]})
         self.commits.update(rows)
 
     def _offsets(self) -> Any:  # noqa: ANN401 - any JSON
-        return {"offsets": [{**_named(place), "offset": offset} for place, offset in self.commits.items()]}
+        return {"offsets": [{**_named(tp), "offset": offset} for tp, offset in self.commits.items()]}
 
-    def _tell(self, member_id: str) -> Any:  # noqa: ANN401 - any JSON
-        told = membership.told(self.group, member_id)
+    def _assignment_response(self, member_id: str) -> Any:  # noqa: ANN401 - any JSON
+        assignment = membership.assignment_of(self.group, member_id)
         return {
-            "generation": told.generation,
+            "generation": assignment.generation,
             "heartbeat_ms": self.heartbeat_ms,
-            "assigned": [_named(place) for place in told.assigned],
-            "revoked": [_named(place) for place in told.revoked],
+            "assigned": [_named(tp) for tp in assignment.assigned],
+            "revoked": [_named(tp) for tp in assignment.revoked],
             "topic_ids": {"t": self.topic.id},
         }
 
 
-def _named(place: Place) -> dict[str, Any]:
-    return {"topic": "t", "partition": place.partition}
+def _named(tp: PartitionId) -> dict[str, Any]:
+    return {"topic": "t", "partition": tp.partition}
 
 
 class FakeEngine:
-    """What a consumer needs of a client."""
+    """The engine methods that a consumer needs."""
 
     def __init__(self, router: FakeRouter) -> None:
         self.router = router
@@ -102,7 +102,7 @@ class FakeEngine:
         self.cluster = self
 
     async def find(self, name: str) -> TopicInfo:
-        """Find the topic."""
+        """Return the topic."""
         assert name == "t"
         return self.managers.topic
 

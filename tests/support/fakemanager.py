@@ -1,4 +1,4 @@
-"""Managers that answer as they are told: one behind a real socket, and one in place of a client's connections."""
+"""Fake managers with configured responses: one on a real socket, and one instead of a client's connection pool."""
 
 import contextlib
 import json
@@ -15,13 +15,15 @@ from flotilla.net.connection import Buffer
 
 
 class FakeManager(ThreadingHTTPServer):
-    """Answers as it is told, and remembers what it was asked: method, target, authorization, JSON."""
+    """Returns configured responses, and records requests: method, target, authorization, JSON."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.status = 200
+        self.statuses: list[int] = []  # of the next responses; then `status`
         self.answer: bytes = b"{}"
-        self.answers: dict[str, object] = {}  # by the beginning of "METHOD target"; the longest wins over `answer`
+        self.headers: dict[str, str] = {}
+        self.answers: dict[str, object] = {}  # by prefix of "METHOD target"; the longest takes precedence over `answer`
         self.asked: list[tuple[str, str, str | None, Any]] = []
 
     @property
@@ -29,13 +31,13 @@ class FakeManager(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def find(self, request: str) -> bytes:
-        """Find the answer to a request."""
+        """Return the response to a request."""
         fitting = [start for start in self.answers if request.startswith(start)]
         return json.dumps(self.answers[max(fitting, key=len)]).encode() if fitting else self.answer
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Takes any request."""
+    """Handles any request."""
 
     server: FakeManager
     protocol_version = "HTTP/1.1"
@@ -45,24 +47,26 @@ class _Handler(BaseHTTPRequestHandler):
         asked = (self.command, self.path, self.headers["authorization"], json.loads(body) if body else None)
         self.server.asked.append(asked)
         answer = self.server.find(f"{self.command} {self.path}")
-        self.send_response(self.server.status)
+        self.send_response(self.server.statuses.pop(0) if self.server.statuses else self.server.status)
         self.send_header("content-length", str(len(answer)))
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(answer)
 
-    do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 - as the standard library names them
+    do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 - names of the standard library
 
     def log_message(self, *_: object) -> None:
         return
 
     def handle(self) -> None:
-        with contextlib.suppress(ConnectionError, ssl.SSLError):  # a client that does not trust us hangs up
+        with contextlib.suppress(ConnectionError, ssl.SSLError):  # an untrusting client closes it
             super().handle()
 
 
 @contextlib.contextmanager
 def serving() -> Iterator[FakeManager]:
-    """Run a manager."""
+    """Run a fake manager."""
     with FakeManager() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
@@ -74,7 +78,7 @@ def serving() -> Iterator[FakeManager]:
 
 
 class Asked(NamedTuple):
-    """A request that somebody sent."""
+    """A received request."""
 
     url: str
     method: str
@@ -89,7 +93,7 @@ Answering = Callable[[Asked], Said]
 
 
 class FakePool(Pool):
-    """Stands for all connections of a client: each request gets the next answer, and the last one stays."""
+    """Replaces all connections of a client: each request gets the next response, and the last one repeats."""
 
     def __init__(self, *answers: Said | Answering) -> None:
         super().__init__()
@@ -105,7 +109,7 @@ class FakePool(Pool):
         headers: Sequence[tuple[str, str]] = (),
         timeout_s: float = 0.0,
     ) -> Response:
-        """Answer."""
+        """Return the next response."""
         asked = Asked(url, method, target, msgspec.json.decode(body) if body else None, dict(headers), timeout_s)
         self.asked.append(asked)
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
@@ -116,15 +120,15 @@ class FakePool(Pool):
 
     @property
     def requests(self) -> list[str]:
-        """What was asked, in short."""
+        """Received requests as `METHOD target`."""
         return [f"{one.method} {one.target}" for one in self.asked]
 
 
 def ok(body: object) -> Response:
-    """Make the answer to something that was done."""
+    """Make a success response."""
     return Response(200, {}, msgspec.json.encode(body))
 
 
 def no(status: int, code: str, message: str = "no", **details: object) -> Response:
-    """Make a refusal."""
+    """Make an error response."""
     return Response(status, {}, msgspec.json.encode({"code": code, "message": message, "details": details}))

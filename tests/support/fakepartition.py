@@ -1,17 +1,17 @@
-"""A partition in memory, and a way to it that answers as servers do: with whole batches, bounds and refusals."""
+"""In-memory partitions, and a router to them that responds like servers: whole batches, offsets and errors."""
 
 import asyncio
 from dataclasses import dataclass, field
 
 from flotilla.client.cluster import PartitionInfo, TopicInfo
 from flotilla.client.errors import OffsetOutOfRange
-from flotilla.client.routing import Fetched
+from flotilla.client.router import FetchResult
 from flotilla.records import assign, encode
 
 
 @dataclass
 class FakePartition:
-    """Batches, one behind the other; records before `first` are gone."""
+    """Consecutive batches; records before `first` are deleted."""
 
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)  # base offset, count, bytes
     first: int = 0
@@ -19,7 +19,7 @@ class FakePartition:
     grown: asyncio.Event = field(default_factory=asyncio.Event)
 
     def append(self, count: int, padding: int = 0) -> None:
-        """Append a batch; the value of each record begins with its offset."""
+        """Append a batch; each value starts with the offset."""
         values = [f"{self.next + at} ".encode() + bytes(padding) for at in range(count)]
         batch = encode(values)
         assign(batch, self.next, 1)
@@ -41,7 +41,7 @@ class FakePartition:
 
 
 class FakeRouter:
-    """The way to partitions in memory. It counts what it gives, and can be broken."""
+    """Router to in-memory partitions. It counts fetches, and can fail."""
 
     def __init__(self, *partitions: FakePartition) -> None:
         self.partitions = partitions
@@ -51,8 +51,8 @@ class FakeRouter:
 
     async def fetch(
         self, topic: TopicInfo, index: int, query: str, *, max_bytes: int, wait_s: float, deadline: float
-    ) -> Fetched:
-        """Answer as servers do."""
+    ) -> FetchResult:
+        """Respond like a server."""
         assert topic.name == "t"
         assert deadline > 0
         self.asked.append((index, query, max_bytes))
@@ -69,10 +69,10 @@ class FakeRouter:
             body = partition.read(offset, max_bytes)
         if self.damage:
             body = body[:-1] + bytes([body[-1] ^ 1])
-        return Fetched(body, offset, partition.first, partition.next)
+        return FetchResult(body, offset, partition.first, partition.next)
 
 
 def topic_of(router: FakeRouter) -> TopicInfo:
-    """Describe the topic that these partitions are."""
+    """Describe the topic of these partitions."""
     partitions = tuple(PartitionInfo(at, 1, ("b",), "b") for at in range(len(router.partitions)))
     return TopicInfo("t", "1" * 32, partitions)

@@ -1,4 +1,4 @@
-"""The whole system as real processes: brokers, a writer, readers that share a port, a database."""
+"""A whole cluster of real processes: brokers, a writer, readers that share a port, a database."""
 
 import contextlib
 import signal
@@ -16,7 +16,7 @@ from support.process import ServerProcess
 
 
 class ManagerProcess(ServerProcess):
-    """One manager. It keeps its port over restarts."""
+    """One manager. It keeps its port across restarts."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class ManagerProcess(ServerProcess):
         base = f"{'http' if tls is None else 'https'}://127.0.0.1"
         self.url = f"{base}:{self.port}"
         own = free_port()
-        self.own_url = self.url if port is None else f"{base}:{own}"  # where nobody else answers
+        self.own_url = self.url if port is None else f"{base}:{own}"  # the URL of this process only
         shared = ["--reuse-port", "true", "--own-port", str(own)]
         self._flags = [*flags, *(shared if port is not None else ()), *(() if tls is None else tls.flags)]
 
     def command(self) -> Sequence[str]:
-        """What is run."""
+        """Command line."""
         command = [sys.executable, "-m", "flotilla_manager", "--role", self.role, "--name", self.name]
         return [*command, "--port", str(self.port), *self._flags]
 
@@ -80,11 +80,11 @@ class Fleet:
         )
 
     def manager(self, name: str, role: str, port: int | None = None) -> ManagerProcess:
-        """Make one more manager of this system."""
+        """Make another manager of this cluster."""
         return ManagerProcess(self.folder, name, role, self.database, port, self._flags, self._environment, self.tls)
 
     def add(self, name: str, role: str) -> ManagerProcess:
-        """Start one more manager, at a port of its own."""
+        """Start another manager on its own port."""
         other = self.manager(name, role)
         self.others.append(other)
         other.start()
@@ -111,7 +111,7 @@ class Fleet:
         self.close()
 
     def start(self) -> None:
-        """Start whatever does not run."""
+        """Start all processes that are not running."""
         for process in self.processes:
             if not process.is_running:
                 process.start()
@@ -132,7 +132,7 @@ class Fleet:
                 broker.wait_alive()
 
     def kill_all(self) -> None:
-        """End every process without a warning, all at once."""
+        """Kill every process at once, with SIGKILL."""
         for process in self.processes:
             if process.is_running:
                 process.signal(signal.SIGKILL)
@@ -140,23 +140,23 @@ class Fleet:
             process.wait()
 
     def close(self) -> None:
-        """End everything."""
+        """Stop everything."""
         self.client.close()
         for process in self.processes:
             process.close()
 
-    # -- the API for people -------------------------------------------------------------------------------
+    # -- the simple API --------------------------------------------------------------------------------------
 
     def post(self, path: str, **params: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
-        """Make a call that must succeed."""
+        """Send POST; fail unless it succeeds."""
         return succeeded(self.client.post(path, json=params))
 
     def get(self, path: str, **params: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
-        """Make a call that must succeed."""
+        """Send GET; fail unless it succeeds."""
         return succeeded(self.client.get(path, params=params))
 
     def create(self, name: str, partitions: int = 2, **options: Any) -> None:  # noqa: ANN401 - any JSON
-        """Make a topic."""
+        """Create a topic."""
         self.post("/topics", name=name, number_of_partitions=partitions, **options)
 
     def producer(self, topic: str) -> str:
@@ -169,7 +169,7 @@ class Fleet:
 
 
 def succeeded(response: httpx.Response) -> dict[str, Any]:
-    """Read an answer that must be a success."""
+    """Return the body of a successful response."""
     found: dict[str, Any] = response.json()
     assert response.status_code == 200, f"{response.status_code}: {found}"
     assert found["status"] == "success", found
@@ -177,5 +177,5 @@ def succeeded(response: httpx.Response) -> dict[str, Any]:
 
 
 def refused(response: httpx.Response, message: str, status: int = 400) -> None:
-    """Check a refusal, word for word."""
+    """Check an error response, with its exact message."""
     assert (response.status_code, response.json()) == (status, {"status": "failure", "message": message})

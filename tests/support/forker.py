@@ -1,10 +1,10 @@
-"""Import a server's module once, then fork a process of it for each line of standard input: a script.
+"""Import the module of a server once, then fork a process for each line of standard input.
 
 Usage: forker.py MODULE
 
-A line is JSON: `{"start": {...}}` has a server started and is answered with `{"pid": ...}`; `{"poll": PID}` is answered
-with `{"code": ...}`, null while it runs. Nobody else collects servers, so their ids are theirs until they are polled.
-They are made as `flotilla up` makes them, and end with this process, which ends when its input does.
+A line is JSON: `{"start": {...}}` starts a server and returns `{"pid": ...}`; `{"poll": PID}` returns `{"code": ...}`,
+null while it runs. Only this process reaps servers, so a pid is not reused before it is polled. Servers are started as
+in `flotilla up`, and end with this process, which ends at the end of its input.
 """
 
 import json
@@ -18,32 +18,32 @@ from typing import Any
 from flotilla.up import launch
 from flotilla.up.plan import Child, Role
 
-_NOTHING_FD = 0  # a server keeps no file of this process but for the standard ones
+_NOTHING_FD = 0  # a server inherits only the standard streams
 
 
 @dataclass(frozen=True)
-class Given(launch.Surroundings):
+class Given(launch.ChildContext):
     """What a server gets is what the test says, and nothing besides."""
 
-    def open_log(self, child: Child) -> int:  # noqa: ARG002 - each has one of its own
+    def open_log(self, child: Child) -> int:  # noqa: ARG002 - each server has its own log
         """Open the log for append."""
         return os.open(self.logs, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def environment_of(self, child: Child) -> dict[str, str]:  # noqa: ARG002 - each has one of its own
+    def child_environment(self, child: Child) -> dict[str, str]:  # noqa: ARG002 - each has one of its own
         """Make the environment."""
         return dict(self.environment)
 
 
 def main(module: str) -> None:
-    """Answer line by line until there are no more."""
+    """Handle requests line by line until the end of input."""
     launch.preload([module])
     servers: dict[int, launch.Process] = {}
     for line in sys.stdin:
-        print(json.dumps(answer(module, json.loads(line), servers)), flush=True)  # noqa: T201 - whoever asked reads it
+        print(json.dumps(answer(module, json.loads(line), servers)), flush=True)  # noqa: T201 - the response
 
 
 def answer(module: str, asked: Mapping[str, Any], servers: dict[int, launch.Process]) -> dict[str, int | None]:
-    """Do what a line asks for."""
+    """Handle a request."""
     if "poll" in asked:
         return {"code": servers[asked["poll"]].poll()}
     server = start(module, **asked["start"])

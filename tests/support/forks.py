@@ -1,7 +1,7 @@
-"""Servers as forks of a process that has imported all they need, which is most of what it takes to start one.
+"""Servers as forks of a process that has imported their modules, because imports dominate the start time.
 
-They are real processes all the same: each has its own id, ports, files and end. There is one such process for each
-module and path of Python's, made when the first server is; it ends with the tests, and its servers with it.
+They are real processes, each with its own pid, ports, files and exit. There is one forker for each module and Python
+path, started with the first server. It ends with the tests, and its servers with it.
 """
 
 import functools
@@ -33,7 +33,7 @@ class Forker:
         )
 
     def ask(self, **what: object) -> dict[str, Any]:
-        """Have one thing done."""
+        """Send a request."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._lock:
@@ -44,13 +44,13 @@ class Forker:
         return found
 
     def close(self) -> None:
-        """End it, and whatever it forked."""
+        """Stop it with all its forks."""
         self._process.kill()
         self._process.communicate()
 
 
 class Fork:
-    """One server: what tests use of `subprocess.Popen`."""
+    """One server, with the methods of `subprocess.Popen` that tests use."""
 
     def __init__(self, forker: Forker, pid: int) -> None:
         self._forker = forker
@@ -58,13 +58,13 @@ class Fork:
         self.pid = pid
 
     def poll(self) -> int | None:
-        """Tell how it ended, if it did; a negative code is a signal."""
+        """Return the exit code, or None while it runs; a negative code is a signal."""
         if self._code is None:
             self._code = self._forker.ask(poll=self.pid)["code"]
         return self._code
 
     def wait(self, timeout: float) -> int:
-        """Wait for its end."""
+        """Wait for the exit."""
         if self.poll() is None:
             self._wait_end(timeout)
         code = self.poll()
@@ -91,14 +91,14 @@ def _forker(module: str, path: str) -> Forker:
 
 
 def start(module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Fork:
-    """Start a server as `python -m` would, at a fraction of the cost."""
+    """Start a server like `python -m`, in a fraction of the time."""
     forker = _forker(module, environment.get("PYTHONPATH", ""))
     wanted = {"arguments": list(arguments), "environment": dict(environment), "log": str(log)}
     return Fork(forker, forker.ask(start=wanted)["pid"])
 
 
 def close_all() -> None:
-    """End every process that forks, and every server."""
+    """Stop every forker and every server."""
     _forker.cache_clear()
     while _forkers:
         _forkers.pop().close()

@@ -1,4 +1,4 @@
-"""Fills a log on a small file system to the brim, inside of namespaces of its own. Run by tests/system.
+"""Fill a log on a small file system, in namespaces of its own. Run by tests/system.
 
 Usage: fulldisk.py FOLDER       (FOLDER is on a file system of a few MiB)
 """
@@ -32,7 +32,7 @@ def append(log: Log, number: int) -> None:
 
 
 def fill(log: Log, number: int) -> int:
-    """Append as long as the log admits it; return how many entries it took."""
+    """Append as long as the log admits entries; return their number."""
     for count in range(10_000):
         try:
             log.admit(ENTRY_BYTES)
@@ -48,7 +48,7 @@ def check_entries(log: Log, number: int) -> None:
         assert payload == index.to_bytes(8, "big") * (ENTRY_BYTES // 8)
 
 
-def refuses_in_advance_and_goes_on_with_terms_and_trims(folder: Path) -> None:
+def rejects_appends_before_the_disk_is_full_and_still_accepts_terms_and_trims(folder: Path) -> None:
     log, number = open_log(folder)
     assert fill(log, number) > 50
     log.set_term(number, 7, b"voted on a full disk")
@@ -66,8 +66,8 @@ def refuses_in_advance_and_goes_on_with_terms_and_trims(folder: Path) -> None:
     log.close()
 
 
-def dies_if_somebody_else_takes_even_the_reserve(folder: Path) -> None:
-    """Appends that nobody asked `admit` for: the write fails, nothing is confirmed, and a restart is clean."""
+def fails_if_another_program_fills_the_reserve(folder: Path) -> None:
+    """Append without `admit`: the write fails, nothing is acknowledged, and a restart is clean."""
     log, number = open_log(folder)
     confirmed = 0
     with pytest.raises(LogFailed) as failure:  # noqa: PT012 - one of many appends fails
@@ -90,9 +90,9 @@ def dies_if_somebody_else_takes_even_the_reserve(folder: Path) -> None:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    refuses_in_advance_and_goes_on_with_terms_and_trims(place / "first")
+    rejects_appends_before_the_disk_is_full_and_still_accepts_terms_and_trims(place / "first")
     for left in (place / "first").iterdir():
         left.unlink()
     ballast = place / "ballast"
     ballast.write_bytes(os.urandom(1 << 20))
-    dies_if_somebody_else_takes_even_the_reserve(place / "second")
+    fails_if_another_program_fills_the_reserve(place / "second")

@@ -1,8 +1,8 @@
-"""A consumer of a group as a process of its own, so that it can be stopped and killed: writes down what it gets.
+"""A group consumer as its own process, which tests can stop and kill. It writes the records that it receives.
 
     python groupchild.py URL GROUP TOPIC SESSION_S FILE MEMBER_ID
 
-Each line is `partition offset value`, written before the next record is asked for. It ends cleanly on SIGTERM.
+Each line is `partition offset value`, written before the next record is fetched. It exits cleanly on SIGTERM.
 """
 
 import signal

@@ -1,12 +1,11 @@
-"""Checks what the members of a consumer group did: pure, from what they remember.
+"""Checks of a consumer group, by what its members recorded. Pure.
 
-1. Every record that was acknowledged was processed, by somebody, at least once.
+1. Every acknowledged record was processed at least once, by any member.
 2. A partition has one owner at a time: accepted commits of two tenures never interleave.
-3. Whoever gets a partition goes on where the last accepted commit ended, or earlier commits of its own begin there: as
-   members never go back, accepted offsets of a partition never do.
+3. A new owner continues at the last accepted commit: accepted offsets of a partition never decrease.
 
-A tenure is the time for which one member has a partition. Times are of one clock; a commit took effect somewhere
-between when it was sent and when it was answered, so only what is certain counts.
+A tenure is the time in which one member owns a partition. All times are of one clock. A commit took effect at some time
+between request and response, so a violation is reported only if it is certain.
 """
 
 from collections import defaultdict
@@ -18,7 +17,7 @@ from support.history import Name
 
 
 class Tenure(NamedTuple):
-    """A member's time with a partition: the how-manyth of that member."""
+    """One tenure of a member: the n-th of that member."""
 
     member: str
     number: int
@@ -35,9 +34,9 @@ class Accepted(NamedTuple):
 
 
 def violations(acknowledged: Iterable[Name], processed: Iterable[Name], commits: Iterable[Accepted]) -> list[str]:
-    """Return what is wrong, in words; nothing if all is well."""
+    """Return descriptions of violations; empty if there are none."""
     done = set(processed)
-    found = [f"{name} was acknowledged, and nobody processed it" for name in acknowledged if name not in done]
+    found = [f"{name} was acknowledged, but not processed" for name in acknowledged if name not in done]
     of_partition: defaultdict[int, list[Accepted]] = defaultdict(list)
     for commit in commits:
         of_partition[commit.partition].append(commit)
@@ -48,7 +47,7 @@ def violations(acknowledged: Iterable[Name], processed: Iterable[Name], commits:
 
 
 def _check_tenures(partition: int, commits: list[Accepted]) -> list[str]:
-    """Find two tenures of which each has a commit that certainly came before one of the other."""
+    """Find two tenures where each has a commit that is certainly earlier than one of the other."""
     of_tenure: defaultdict[Tenure, list[Accepted]] = defaultdict(list)
     for commit in commits:
         of_tenure[commit.tenure].append(commit)
@@ -64,7 +63,7 @@ def _some_before(ones: list[Accepted], others: list[Accepted]) -> bool:
 
 
 def _check_order(partition: int, commits: list[Accepted]) -> list[str]:
-    """Find a commit that certainly came after one with a higher offset."""
+    """Find a commit that is certainly later than one with a higher offset."""
     found = []
     highest: Accepted | None = None
     waiting = sorted(commits, key=lambda one: one.answered)

@@ -1,4 +1,4 @@
-"""Members of a consumer group: a plain one for tests that say each step, and one that works by itself in a thread."""
+"""Members of a consumer group: one that a test controls step by step, and one that runs in a thread."""
 
 import contextlib
 import threading
@@ -12,13 +12,13 @@ import httpx
 from support.grouphistory import Accepted, Tenure
 from support.history import Name
 
-Place = tuple[str, int]
-_QUICK_S = 1.0  # for calls that the writer answers, so that work goes on while it is away
+Partition = tuple[str, int]
+_QUICK_S = 1.0  # for calls to the writer, so that work continues while it is unavailable
 _LOST = {"unknown_member", "stale_generation"}
 
 
 class Refused(Exception):
-    """A call that was refused."""
+    """An error response."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.body: dict[str, Any] = response.json()
@@ -27,8 +27,8 @@ class Refused(Exception):
         super().__init__(f"{self.status} {self.body}")
 
 
-def told(response: httpx.Response) -> dict[str, Any]:
-    """Read an answer. Raises Refused."""
+def body_of(response: httpx.Response) -> dict[str, Any]:
+    """Return the body of a response. Raises Refused."""
     if response.status_code != 200:
         raise Refused(response)
     found: dict[str, Any] = response.json()
@@ -36,7 +36,7 @@ def told(response: httpx.Response) -> dict[str, Any]:
 
 
 class Member:
-    """One member, step by step."""
+    """One member, controlled step by step."""
 
     def __init__(
         self, client: httpx.Client, group: str, id_: str, topics: Iterable[str], timeout_ms: int = 10_000
@@ -47,14 +47,14 @@ class Member:
         self._topics = list(topics)
         self._timeout_ms = timeout_ms
         self.generation = 0
-        self.assigned: set[Place] = set()
-        self.revoked: set[Place] = set()
+        self.assigned: set[Partition] = set()
+        self.revoked: set[Partition] = set()
         self.state = ""
 
     def call(self, what: str, body: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
-        """Make a call about the group. Raises Refused, httpx.HTTPError."""
+        """Send a request about the group. Raises Refused, httpx.HTTPError."""
         options: dict[str, Any] = {} if timeout_s is None else {"timeout": timeout_s}
-        return told(self._client.post(f"/v1/groups/{self.group}/{what}", json=body, **options))
+        return body_of(self._client.post(f"/v1/groups/{self.group}/{what}", json=body, **options))
 
     @property
     def _me(self) -> dict[str, Any]:
@@ -64,8 +64,8 @@ class Member:
         body = {"topics": self._topics, "member_id": self.id, "timeout_ms": self._timeout_ms, **options}
         return self._take(self.call("join", body, timeout_s))
 
-    def sync(self, timeout_s: float | None = None, owned: Iterable[Place] | None = None) -> dict[str, Any]:
-        """Say what it has; what it was told to let go of it has let go of."""
+    def sync(self, timeout_s: float | None = None, owned: Iterable[Partition] | None = None) -> dict[str, Any]:
+        """Report the owned partitions, without the revoked ones."""
         has = self.assigned if owned is None else owned
         body = {**self._me, "owned": [{"topic": topic, "partition": at} for topic, at in sorted(has)]}
         return self._take(self.call("sync", body, timeout_s))
@@ -78,7 +78,7 @@ class Member:
         self.call("leave", self._me)
         self.assigned, self.revoked = set(), set()
 
-    def commit(self, offsets: dict[Place, int], **options: Any) -> None:  # noqa: ANN401 - any JSON
+    def commit(self, offsets: dict[Partition, int], **options: Any) -> None:  # noqa: ANN401 - any JSON
         rows = [{"topic": topic, "partition": at, "offset": offset} for (topic, at), offset in offsets.items()]
         self.call("commit", {**self._me, "offsets": rows, **options})
 
@@ -90,19 +90,19 @@ class Member:
 
 
 def settle(*members: Member) -> None:
-    """Have members do what they are told until the group is stable."""
+    """Let members sync until the group is stable."""
     for _ in range(50):
         wanted = [member for member in members if member.heartbeat()["sync"]]
         for member in wanted:
             member.sync()
         if not wanted and all(member.heartbeat()["state"] == "stable" for member in members):
             return
-    raise AssertionError(f"no rest: {[(one.id, one.assigned, one.state) for one in members]}")
+    raise AssertionError(f"not stable: {[(one.id, one.assigned, one.state) for one in members]}")
 
 
 @dataclass
 class Worker:
-    """A member that consumes by itself: fetches, processes, commits, and remembers what it did."""
+    """A member that runs by itself: fetches, processes, commits, and records what it did."""
 
     url: str
     group: str
@@ -114,36 +114,36 @@ class Worker:
     refusals: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._stop, self._silent = threading.Event(), threading.Event()
+        self._stop, self._heartbeats_paused = threading.Event(), threading.Event()
         self._tenures: dict[int, Tenure] = {}
         self._count = 0
         self._positions: dict[int, int] = {}
-        self._beat_at = 0.0
+        self._heartbeat_at = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._trouble: BaseException | None = None
+        self._error: BaseException | None = None
 
     def start(self) -> None:
         self._thread.start()
 
-    def fall_silent(self) -> None:
-        """Send no heartbeats any more, but go on working."""
-        self._silent.set()
+    def pause_heartbeats(self) -> None:
+        """Stop heartbeats, but continue to work."""
+        self._heartbeats_paused.set()
 
-    def wake(self) -> None:
-        self._silent.clear()
+    def resume_heartbeats(self) -> None:
+        self._heartbeats_paused.clear()
 
     @property
     def partitions(self) -> set[int]:
-        """What it works on."""
+        """Partitions that it works on."""
         return set(self._positions)
 
     def end(self) -> None:
-        """Leave the group, and stop. Raises what went wrong."""
+        """Leave the group, and stop. Raises the error of the thread."""
         self._stop.set()
         self._thread.join(60)
         assert not self._thread.is_alive(), f"{self.name} hangs"
-        if self._trouble is not None:
-            raise self._trouble
+        if self._error is not None:
+            raise self._error
 
     def _run(self) -> None:
         try:
@@ -151,46 +151,46 @@ class Worker:
                 self._member = Member(client, self.group, self.name, [self.topic], self.timeout_ms)
                 self._client = client
                 while not self._stop.is_set():
-                    self._turn()
+                    self._step()
                 with contextlib.suppress(Refused, httpx.HTTPError):
                     self._member.leave()
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever ends it
-            self._trouble = error
+        except BaseException as error:  # noqa: BLE001 - raised again by `end`
+            self._error = error
 
-    def _turn(self) -> None:
+    def _step(self) -> None:
         try:
-            if not self._silent.is_set():
-                self._look()
+            if not self._heartbeats_paused.is_set():
+                self._poll_group()
             if not self._positions:
                 time.sleep(0.02)
             for partition in sorted(self._positions):
                 self._work(partition)
         except httpx.HTTPError:
-            time.sleep(0.02)  # no answer: it is tried again
+            time.sleep(0.02)  # no response: retry
         except Refused as refused:
             self._on_refused(refused)
 
-    def _look(self) -> None:
-        """Join, or show that it lives; and do what it is told."""
+    def _poll_group(self) -> None:
+        """Join or send a heartbeat, and apply the assignment."""
         if not self._member.generation:
             self._member.join(_QUICK_S)
             self._begin()
-        elif time.monotonic() >= self._beat_at:
-            self._beat_at = time.monotonic() + self.timeout_ms / 3000  # if there is no answer, the next one has to do
-            beaten = self._member.heartbeat(_QUICK_S)
-            self._beat_at = time.monotonic() + beaten["heartbeat_ms"] / 1000
-            if beaten["sync"]:
+        elif time.monotonic() >= self._heartbeat_at:
+            self._heartbeat_at = time.monotonic() + self.timeout_ms / 3000  # also if there is no response
+            heartbeat = self._member.heartbeat(_QUICK_S)
+            self._heartbeat_at = time.monotonic() + heartbeat["heartbeat_ms"] / 1000
+            if heartbeat["sync"]:
                 self._member.sync(_QUICK_S)
                 self._begin()
 
     def _begin(self) -> None:
-        """Drop what is not its own, and go on with what is new where the group is."""
+        """Drop partitions that it does not own, and start new ones at the committed offset."""
         mine = {partition for _, partition in self._member.assigned}
         for partition in set(self._positions) - mine:
             del self._positions[partition]
         new = mine - set(self._positions)
         if new:
-            found = told(self._client.get(f"/v1/groups/{self.group}/offsets", params={"topic": self.topic}))
+            found = body_of(self._client.get(f"/v1/groups/{self.group}/offsets", params={"topic": self.topic}))
             offsets = {one["partition"]: one["offset"] for one in found["offsets"]}
             for partition in new:
                 self._count += 1
@@ -204,7 +204,7 @@ class Worker:
             "offset": self._positions[partition],
             "wait_ms": 20,
         }
-        found = told(self._client.get("/v1/fetch", params=params, headers={"accept": "application/json"}))
+        found = body_of(self._client.get("/v1/fetch", params=params, headers={"accept": "application/json"}))
         for record in found["records"]:
             producer, number, _ = record["value"].split(" ", 2)
             self.processed.append(Name(producer, int(number)))
@@ -225,7 +225,7 @@ class Worker:
             for one in refused.body["details"]["partitions"]:
                 self._positions.pop(one["partition"], None)
                 self._member.assigned.discard((one["topic"], one["partition"]))
-            self._beat_at = 0.0
+            self._heartbeat_at = 0.0
         elif not refused.body.get("retryable"):
             raise refused
         else:

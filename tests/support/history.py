@@ -1,14 +1,14 @@
-"""Checks a history: what producers were told, what replicas hold, what consumers read.
+"""Checks of a history: outcomes of sends, records of replicas, and records read by consumers.
 
-Pure: it gets three lists and returns what is wrong with them, in words. The rules are the guarantees:
+Pure: it takes three lists and returns descriptions of violations. The rules are the guarantees:
 
-1. An acknowledged record is there, exactly once, at the offset that was acknowledged.
-2. One that failed is not there. One whose fate is unknown is there at most once.
-3. What one producer sent to one partition is there in the order in which it was sent.
-4. All replicas of a partition hold the same, as far as they go; offsets are dense.
-5. Readers see what replicas hold, and their offsets never go back.
+1. An acknowledged record exists exactly once, at the acknowledged offset.
+2. A failed record does not exist. A record with an unknown outcome exists at most once.
+3. The records of one producer in one partition are in the order in which they were sent.
+4. All replicas of a partition are equal where they overlap; offsets have no gaps.
+5. Consumers read what replicas hold, and their offsets never decrease.
 
-A record is named by (producer, number), which the tests put into its value.
+A record is identified by (producer, number), which tests put into its value.
 """
 
 from collections import Counter, defaultdict
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 
 class Outcome(StrEnum):
-    """What a producer was told."""
+    """Outcome of a send."""
 
     OK = "ok"
     FAILED = "failed"
@@ -28,14 +28,14 @@ class Outcome(StrEnum):
 
 
 class Name(NamedTuple):
-    """Which record: the how-manyth of which producer."""
+    """Identity of a record: the n-th of a producer."""
 
     producer: str
     number: int
 
 
 class Send(NamedTuple):
-    """A record that was sent; `offset` if it was acknowledged. Sends of a producer are listed in their order."""
+    """A sent record; `offset` if it was acknowledged. Sends of a producer are in order."""
 
     name: Name
     partition: int
@@ -44,7 +44,7 @@ class Send(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A record that a consumer was given. Reads of a consumer are listed in their order."""
+    """A record that a consumer received. Reads of a consumer are in order."""
 
     consumer: str
     partition: int
@@ -54,7 +54,7 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True)
 class Replica:
-    """What one replica of a partition holds, from `first_offset` on."""
+    """Records of one replica of a partition, from `first_offset` on."""
 
     broker: str
     partition: int
@@ -63,12 +63,12 @@ class Replica:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last record."""
+        """Offset after the last record."""
         return self.first_offset + len(self.records)
 
 
 def violations(sends: Iterable[Send], replicas: Iterable[Replica], reads: Iterable[Read] = ()) -> list[str]:
-    """Return what is wrong, in words; nothing if all is well."""
+    """Return descriptions of violations; empty if there are none."""
     sends_of, replicas_of, reads_of = defaultdict(list), defaultdict(list), defaultdict(list)
     for send in sends:
         sends_of[send.partition].append(send)
@@ -113,7 +113,7 @@ def _check_sends(sends: list[Send], held: Replica) -> list[str]:
     for offset, name in enumerate(held.records, start=held.first_offset):
         offsets.setdefault(name, offset)
     sent = {send.name for send in sends}
-    found += [f"partition {held.partition}: nobody sent {name}" for name in counts if name not in sent]
+    found += [f"partition {held.partition}: {name} was never sent" for name in counts if name not in sent]
     for send in sends:
         found += _check_send(send, offsets.get(send.name), held)
     found += _check_order(sends, offsets, held)
@@ -129,7 +129,7 @@ def _check_send(send: Send, offset: int | None, held: Replica) -> list[str]:
     if send.offset is None:
         return [f"{where} was acknowledged without an offset"]
     if send.offset < held.first_offset:
-        return []  # retention has removed it
+        return []  # removed by retention
     if offset is None:
         return [f"{where} was acknowledged at offset {send.offset}, and is lost"]
     return [] if offset == send.offset else [f"{where} was acknowledged at offset {send.offset}, and is at {offset}"]
@@ -155,7 +155,7 @@ def _check_reads(reads: list[Read], held: Replica) -> list[str]:
         of_consumer[read.consumer].append(read)
         at = read.offset - held.first_offset
         if at >= len(held.records):
-            found.append(f"partition {held.partition}: {read.consumer} read offset {read.offset}, which nobody holds")
+            found.append(f"partition {held.partition}: {read.consumer} read offset {read.offset}; no replica holds it")
         elif at >= 0 and held.records[at] != read.name:
             found.append(
                 f"partition {held.partition}: {read.consumer} read {read.name} at offset {read.offset}, "

@@ -1,7 +1,7 @@
-"""Producers and consumers that put real brokers under load, and remember what they were told.
+"""Producers and consumers that put real brokers under load, and record the outcomes.
 
-Producers retry with the same sequence until they know; so there are three ends for a batch, and `history.violations`
-can tell whether the brokers kept their word.
+Producers retry with the same sequence until the outcome is known or a timeout, so a batch has one of three outcomes.
+`history.violations` checks the guarantees.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _FINAL = {409, 400, 413}
 
 @dataclass
 class Producer:
-    """Sends batches to one partition, one after the other."""
+    """Sends batches to one partition, one at a time."""
 
     name: str
     topic: str
@@ -34,9 +34,9 @@ class Producer:
     urls: Sequence[str]
     rng: random.Random
     records: int = 5
-    padding: int = 0  # bytes that make each record larger
+    padding: int = 0  # bytes added to each record
     pause_s: float = 0.0
-    patience_s: float = 20.0  # after this, an outcome stays unknown
+    patience_s: float = 20.0  # afterwards, the outcome stays unknown
     sends: list[Send] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
 
@@ -47,7 +47,7 @@ class Producer:
         self._connections: dict[str, Connection] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Send until told to stop."""
+        """Send until `stop` is set."""
         while not stop.is_set():
             await self._send()
             if self.pause_s:
@@ -112,7 +112,7 @@ class Producer:
 
 @dataclass
 class Consumer:
-    """Reads one partition from its beginning, from whoever leads or from any replica."""
+    """Reads one partition from its first offset, from the leader or from any replica."""
 
     name: str
     topic: str
@@ -124,7 +124,7 @@ class Consumer:
     offset: int = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Read until told to stop."""
+        """Read until `stop` is set."""
         while not stop.is_set():
             with contextlib.suppress(OSError, TimeoutError):
                 await self._follow_one(self.rng.choice(list(self.urls)), stop)
@@ -146,7 +146,7 @@ class Consumer:
             connection.close()
 
     def _skip(self, response: Response) -> None:
-        """Go on behind what retention has removed."""
+        """Continue after the records that retention removed."""
         details = response.json().get("details")
         first = details.get("first_offset") if isinstance(details, dict) else None
         self.offset = max(self.offset, first or 0)
@@ -161,27 +161,27 @@ class Consumer:
 
 
 def read_name(value: bytes) -> Name:
-    """Tell which record a value is."""
+    """Return the identity of the record with this value."""
     producer, number, _ = value.split(b" ", 2)
     return Name(producer.decode(), int(number))
 
 
 class Asked(Protocol):
-    """A broker that can be asked, wherever it runs."""
+    """A broker that can be queried, on this machine or in a pod."""
 
     @property
     def id(self) -> str:
-        """Which broker it is."""
+        """Id of the broker."""
 
     def get(self, path: str) -> dict[str, Any]:
-        """Ask for JSON."""
+        """Send GET; return JSON."""
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - as httpx has it
-        """Make any request."""
+        """Send any request."""
 
 
 def read_replica(broker: Asked, topic: str, partition: int) -> Replica:
-    """Read everything that one replica shows."""
+    """Read all records of one replica."""
     names: list[Name] = []
     path = f"/v1/fetch?topic={topic}&partition={partition}&replica=any&max_bytes=8000000"
     response = broker.request("GET", f"{path}&offset=earliest")
@@ -200,7 +200,7 @@ def read_replica(broker: Asked, topic: str, partition: int) -> Replica:
 
 @dataclass
 class Load:
-    """Some producers and consumers on all partitions of a topic, and the judgement on what they saw."""
+    """Producers and consumers on all partitions of a topic, and the check of their history."""
 
     topic: str
     partitions: int
@@ -208,7 +208,7 @@ class Load:
     rng: random.Random
     producers_each: int = 2
     pause_s: float = 0.002
-    gateways: Sequence[str] = ()  # managers to go through, instead of straight to brokers
+    gateways: Sequence[str] = ()  # managers to use as gateways, instead of direct connections to brokers
 
     def __post_init__(self) -> None:
         urls = list(self.gateways) or [broker.url for broker in self.brokers]
@@ -225,16 +225,16 @@ class Load:
 
     @property
     def acknowledged(self) -> int:
-        """How many records were acknowledged."""
+        """Number of acknowledged records."""
         return sum(send.outcome == Outcome.OK for producer in self.producers for send in producer.sends)
 
     def wait_progress(self, records: int) -> None:
-        """Wait until so many more records are acknowledged. Called from the thread that disturbs."""
+        """Wait until this number of further records is acknowledged. Called in the thread of `disturb`."""
         before = self.acknowledged
         wait_until("more records to be acknowledged", lambda: self.acknowledged >= before + records)
 
     def run_while(self, disturb: Callable[[], object]) -> None:
-        """Keep the load up while `disturb`, in a thread, does its worst; then let everybody finish."""
+        """Run `disturb` in a thread under load; then let all clients finish."""
         asyncio.run(self._run(disturb))
 
     async def _run(self, disturb: Callable[[], object]) -> None:
@@ -248,7 +248,7 @@ class Load:
             await asyncio.gather(*tasks)
 
     def violations(self) -> list[str]:
-        """Tell which promises were broken, given what all replicas hold now."""
+        """Return violations of the guarantees, by the records of all replicas."""
         sends = [send for producer in self.producers for send in producer.sends]
         reads = [read for consumer in self.consumers for read in consumer.reads]
         replicas = [

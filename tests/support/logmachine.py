@@ -1,4 +1,4 @@
-"""A log and its model, driven side by side on a disk that crashes: by Hypothesis, or by a script."""
+"""A log and its model, driven in parallel on a disk that crashes: by Hypothesis, or by a script."""
 
 import random
 from collections.abc import Callable
@@ -22,12 +22,12 @@ pick = st.integers(0, 1 << 30)
 
 
 def state_of(number: int, index: int) -> bytes:
-    """What a caller's summary of the entries up to `index` could be."""
+    """Return a possible state of a caller for the entries up to `index`."""
     return f"group {number} up to {index}".encode()
 
 
 class LogMachine(RuleBasedStateMachine):
-    """Drives a log and its model side by side."""
+    """Drives a log and its model in parallel."""
 
     def __init__(self, disk: SimDisk | None = None) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class LogMachine(RuleBasedStateMachine):
         return log
 
     def _provide_state(self, log: Log, number: int) -> None:
-        """Summarise what is durable: that is never truncated here."""
+        """Return the state for the durable entries, which are never truncated here."""
 
         def take() -> tuple[int, bytes]:
             index = log.group(number).durable_index
@@ -59,7 +59,7 @@ class LogMachine(RuleBasedStateMachine):
         self.model.apply(lsn, change)
 
     def restart(self, rng: random.Random, survive: float) -> None:
-        """Start the machine again, with more power cuts while the log is opened, and compare."""
+        """Restart the machine, with more power failures while the log is opened, and compare."""
         self.disk.reboot(rng, survive)
         recovered_lsn = recover(FileCache(self.disk, 8), Folder.from_names(self.disk.names()), 7).next_lsn - 1
         assert recovered_lsn >= self.durable_lsn, "something durable is gone"
@@ -189,7 +189,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.flush is None and self.job is None)
     @rule()
     def settle(self) -> None:
-        """Flush and run all jobs, as an idle broker would."""
+        """Flush and run all jobs, like an idle broker."""
         for _ in range(50):
             self.begin_flush()
             if self.flush is not None:
@@ -201,7 +201,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(seed=pick)
     def work(self, seed: int) -> None:
-        """Fill some segments, flushing and cleaning on the way: what a single rule takes long to come to."""
+        """Fill several segments, with flushes and cleaning, which single rules would reach only slowly."""
         rng = random.Random(seed)
         for _ in range(25 if self.log.groups else 0):
             self.append(rng.randrange(9), [rng.randrange(900) for _ in range(3)], rng.random() < 0.1)
@@ -226,7 +226,7 @@ class LogMachine(RuleBasedStateMachine):
         survive=st.sampled_from((0.0, 0.6, 1.0)),
     )
     def crash(self, steps: int, seed: int, survive: float) -> None:
-        """Lose power after some more steps of a flush or a job, and perhaps again while opening."""
+        """Lose power after some more steps of a flush or a job, and possibly again while opening."""
         rng = random.Random(seed)
         self.disk.crash_in = steps
         try:

@@ -1,7 +1,7 @@
-"""What a log should hold: a list of changes, each with its sequence number, and the plain lists they come to.
+"""Model of a log: a list of changes with their sequence numbers, and the resulting plain lists.
 
-A log that was opened after a crash must hold exactly what the changes up to some sequence number come to, and
-that number must not be below what had been reported durable. `check_log` compares everything that can be asked.
+A log that is opened after a crash must equal the model up to some sequence number, which must not be below the last
+durable one. `check_log` compares everything that the log can return.
 """
 
 from collections.abc import Callable
@@ -55,18 +55,18 @@ Change = Callable[[Groups], None]
 
 @dataclass
 class Model:
-    """The changes, and what they come to."""
+    """The changes and their result."""
 
     changes: list[tuple[int, Change]] = field(default_factory=list)
     groups: Groups = field(default_factory=dict)
 
     def apply(self, lsn: int, change: Change) -> None:
-        """Take a change in."""
+        """Apply a change."""
         self.changes.append((lsn, change))
         change(self.groups)
 
     def forget_after(self, lsn: int) -> None:
-        """Go back to what the changes up to `lsn` come to."""
+        """Discard the changes after `lsn`."""
         self.changes = [item for item in self.changes if item[0] <= lsn]
         self.groups = {}
         for _, change in self.changes:
@@ -74,7 +74,7 @@ class Model:
 
 
 def check_log(log: Log, model: Model) -> None:
-    """Compare everything that the log tells with the model."""
+    """Compare all results of the log with the model."""
     assert log.damage == (), log.damage
     assert set(log.groups) == set(model.groups)
     for number, expected in model.groups.items():

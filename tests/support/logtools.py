@@ -12,7 +12,7 @@ SALT = 5
 
 
 def run_job(log: Log) -> Job | None:
-    """Run one job of the background, if there is one."""
+    """Run one background job, if there is one."""
     job = log.next_job()
     if job is not None:
         job.run()
@@ -21,7 +21,7 @@ def run_job(log: Log) -> Job | None:
 
 
 def idle(log: Log) -> list[Job]:
-    """Do everything that a broker without load does; return the jobs that were run."""
+    """Flush and run jobs like a broker without load; return the jobs."""
     jobs = []
     while True:
         job, flushed = run_job(log), log.flush()  # a job may queue a frame
@@ -37,14 +37,14 @@ def make_log(disk: SimDisk, config: LogConfig = CONFIG) -> Log:
 
 
 def append(log: Log, number: int, count: int = 1, term: int = 1, size: int = 500) -> None:
-    """Append entries that tell their index and term."""
+    """Append entries that contain their index and term."""
     for _ in range(count):
         index = log.group(number).last_index + 1
         log.append(number, index, term, f"{index}.{term} ".encode() + bytes(size), index, index * 10)
 
 
 def crash(disk: SimDisk) -> None:
-    """Lose what was not synced, and nothing else."""
+    """Lose everything that was not synced."""
     disk.reboot(random.Random(0), survive=0)
 
 

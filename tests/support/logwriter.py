@@ -1,8 +1,8 @@
-"""A process that writes a log as fast as it can and says what is durable, until somebody kills it.
+"""A process that writes a log as fast as it can and prints what is durable, until it is killed.
 
 Usage: logwriter.py FOLDER      (prints lines `number index`: everything up to there is durable)
 
-Entries are made from their group and index alone, so that whoever opens the folder later can check them.
+Entries depend only on their group and index, so that a reader of the folder can check them.
 """
 
 import random
@@ -16,13 +16,13 @@ GROUPS = 5
 
 
 def payload(number: int, index: int) -> bytes:
-    """Make the payload that belongs to a place."""
+    """Return the payload of a group and index."""
     seed = number * 1_000_003 + index
     return f"{number}/{index}:".encode() + random.Random(seed).randbytes(seed * 7919 % 5000)
 
 
 def open_log(folder: Path) -> Log:
-    """Open the log, and make its groups the first time."""
+    """Open the log; create its groups the first time."""
     log = open_folder(folder, CONFIG)
     while len(log.groups) < GROUPS:
         log.create_group(b"")
@@ -32,7 +32,7 @@ def open_log(folder: Path) -> Log:
 
 
 def write_forever(log: Log, rng: random.Random) -> None:
-    """Append, trim, flush and clean in an order that is never the same."""
+    """Append, trim, flush and clean in random order."""
     while True:
         for number, group in log.groups.items():
             for _ in range(rng.randrange(4)):

@@ -1,6 +1,6 @@
-"""What tests of metadata have in common: examples, a look behind the store, and work for other processes.
+"""Helpers for tests of metadata: example objects, direct SQL, and work in other processes.
 
-Usage as a script: metadata.py WORK URL ARGUMENT ...   (prints what came of it as JSON)
+Usage as a script: metadata.py WORK URL ARGUMENT ...   (prints the result as JSON)
 """
 
 import json
@@ -22,12 +22,12 @@ _PROCESS_S = 60
 
 
 def an_id(number: int) -> str:
-    """Make an id out of a number."""
+    """Make an id from a number."""
     return f"{number:032x}"
 
 
 def a_topic(number: int = 1, name: str = "orders", partitions: int = 2, **values: Any) -> Topic:  # noqa: ANN401
-    """Make a topic that nobody has stored yet."""
+    """Make a topic that is not stored yet."""
     members = (an_id(0xB1), an_id(0xB2), an_id(0xB3))
     made = tuple(Partition(index=at, epoch=1, members=members) for at in range(partitions))
     topic = Topic(
@@ -55,7 +55,7 @@ def ready_topic(store: Store, epoch: int, topic: Topic | None = None) -> Topic:
 
 
 def a_step(consumer: Consumer, *, partition: int = 0) -> Advance:
-    """Make a consumer's next step: one record further in a partition."""
+    """Make the next step of a consumer: one record in a partition."""
     return Advance(
         consumer_id=consumer.id,
         version=consumer.version,
@@ -67,19 +67,19 @@ def a_step(consumer: Consumer, *, partition: int = 0) -> Advance:
 
 def sql(store: Store, statement: str) -> list[tuple[Any, ...]]:
     """Do something behind the store's back."""
-    with store.writing() as connection:
+    with store.write_transaction() as connection:
         result = connection.execute(text(statement))
         return [tuple(row) for row in result] if result.returns_rows else []
 
 
 def at_once(work: Callable[[int], T], count: int) -> list[T]:
-    """Do something in several threads; raise what any of them raises."""
+    """Run a function in several threads; raise the error of any of them."""
     with ThreadPoolExecutor(count) as threads:
         return list(threads.map(work, range(count)))
 
 
 def in_processes(work: str, url: str, each: Iterable[Iterable[object]]) -> list[Any]:
-    """Do something in several processes at once; return what came of it in each."""
+    """Run a function in several processes; return the results."""
     command = [sys.executable, "-W", "error", __file__, work, url]
     started = [
         subprocess.Popen([*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -92,13 +92,13 @@ def in_processes(work: str, url: str, each: Iterable[Iterable[object]]) -> list[
 
 
 def migrate(store: Store) -> str:
-    """Make the tables; tell the cluster's id."""
+    """Create the tables; return the cluster id."""
     store.migrate()
     return store.snapshot().cluster_id
 
 
 def consume(store: Store, consumer_id: str, until: str) -> list[tuple[int, int]]:
-    """Take steps in turn with others until a version is reached; tell which version brought which offset."""
+    """Advance, in competition with others, until a version is reached; return (version, offset) pairs."""
     taken: list[tuple[int, int]] = []
     while True:
         consumer = store.find_consumer(consumer_id)
@@ -111,7 +111,7 @@ def consume(store: Store, consumer_id: str, until: str) -> list[tuple[int, int]]
 
 
 def create(store: Store, epoch: str, first: str, count: str) -> list[int]:
-    """Create topics; tell their serials. Of a name that is taken, tell 0."""
+    """Create topics; return their serials, 0 for a name that exists."""
     serials = []
     for number in range(int(first), int(first) + int(count)):
         try:

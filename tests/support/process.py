@@ -1,4 +1,4 @@
-"""One server as a real process, for tests and benchmarks: started, killed, stopped, asked how it ended."""
+"""One server as a real process, for tests and benchmarks."""
 
 import os
 import signal
@@ -11,13 +11,13 @@ from typing import ClassVar
 from support import forks
 
 _WAIT_S = 30.0
-_MODULE_AT = 2  # in a command like `python -m module argument ...`
+_MODULE_AT = 2  # position of the module in `python -m module argument ...`
 
 
 class ServerProcess:
-    """A process that logs to a file. It can be started again.
+    """A process that logs to a file. It can be restarted.
 
-    Tests start many, and set `forked` where they can be: for a benchmark each is a program of its own, as in a pod.
+    Tests set `forked` to start many processes quickly. Benchmarks start each as its own program, as in a pod.
     """
 
     forked: ClassVar[bool] = False
@@ -25,11 +25,11 @@ class ServerProcess:
     def __init__(self, log: Path, environment: Mapping[str, str]) -> None:
         self._log = log
         mine = {name: value for name, value in os.environ.items() if not name.startswith("FLOTILLA_")}
-        self._environment = {**mine, **environment}  # what somebody set for the command is not for servers
+        self._environment = {**mine, **environment}  # without settings of the test's own environment
         self._process: subprocess.Popen[bytes] | forks.Fork | None = None
 
     def start(self) -> None:
-        """Start the process, without waiting for anything."""
+        """Start the process, without waiting for readiness."""
         command = self.command()
         if self.forked and list(command[:_MODULE_AT]) == [sys.executable, "-m"]:
             module, *arguments = command[_MODULE_AT:]
@@ -39,11 +39,11 @@ class ServerProcess:
             self._process = subprocess.Popen(command, stderr=stderr, env=self._environment)
 
     def command(self) -> Sequence[str]:
-        """What is run."""
+        """Command line."""
         raise NotImplementedError
 
     def set_environment(self, environment: Mapping[str, str]) -> None:
-        """Change variables for the next start."""
+        """Change the environment of the next start."""
         self._environment.update(environment)
 
     @property
@@ -53,7 +53,7 @@ class ServerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How the process ended, if it did."""
+        """Exit code, or None while it runs."""
         return None if self._process is None else self._process.poll()
 
     @property
@@ -61,7 +61,7 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     def log(self) -> str:
-        """What it logged."""
+        """Return its log."""
         return self._log.read_text(errors="replace")
 
     def signal(self, number: signal.Signals) -> None:
@@ -69,23 +69,23 @@ class ServerProcess:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End the process without a warning."""
+        """Kill the process."""
         if self.is_running:
             self.signal(signal.SIGKILL)
         self.wait()
 
     def terminate(self) -> int:
-        """End the process as an operator would; return its exit code."""
+        """Send SIGTERM; return the exit code."""
         self.signal(signal.SIGTERM)
         return self.wait()
 
     def wait(self, timeout_s: float = _WAIT_S) -> int:
-        """Wait for the end of the process."""
+        """Wait for the exit of the process."""
         assert self._process is not None
         return self._process.wait(timeout=timeout_s)
 
     def close(self) -> None:
-        """Make sure that nothing is left."""
+        """Kill the process if it runs."""
         if self.is_running:
             self.signal(signal.SIGCONT)
             self.kill()

@@ -1,4 +1,4 @@
-"""A TCP proxy that a test can cut, freeze and slow down: a network that misbehaves between real processes."""
+"""A TCP proxy that a test can cut, freeze and slow down."""
 
 import contextlib
 import socket
@@ -10,7 +10,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 class Proxy:
-    """Passes connections on to a port of this machine. It runs in threads of its own until it is closed."""
+    """Forwards connections to a local port, in threads, until it is closed."""
 
     def __init__(self, target_port: int) -> None:
         self._target = target_port
@@ -27,7 +27,7 @@ class Proxy:
         self._start(self._accept)
 
     def cut(self) -> None:
-        """Break all connections, and let nobody connect."""
+        """Close all connections, and reject new ones."""
         self._open.clear()
         with self._lock:
             sockets, self._sockets = self._sockets, set()
@@ -36,21 +36,21 @@ class Proxy:
                 sock.shutdown(socket.SHUT_RDWR)
 
     def freeze(self) -> None:
-        """Pass nothing on, and tell nobody: packets are lost on the way."""
+        """Forward nothing, without closing connections, as if packets were lost."""
         self._flowing.clear()
 
     def throttle(self, bytes_per_s: float | None) -> None:
-        """Pass on at most so much; None: as much as there is."""
+        """Limit the rate; None removes the limit."""
         self._bytes_per_s = bytes_per_s
 
     def heal(self) -> None:
-        """Be a good network again."""
+        """Forward normally again."""
         self._flowing.set()
         self._open.set()
         self._bytes_per_s = None
 
     def close(self) -> None:
-        """End everything."""
+        """Stop everything."""
         self.cut()
         self._flowing.set()
         with contextlib.suppress(OSError):
@@ -89,7 +89,7 @@ class Proxy:
             while data := source.recv(_CHUNK_BYTES):
                 self._flowing.wait()
                 if self._bytes_per_s is not None:
-                    time.sleep(len(data) / self._bytes_per_s)  # that is what slow means
+                    time.sleep(len(data) / self._bytes_per_s)  # limits the rate
                 sink.sendall(data)
         for sock in (source, sink):
             with contextlib.suppress(OSError):

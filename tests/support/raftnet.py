@@ -1,7 +1,7 @@
-"""Brokers whose every step a test takes by hand: which message arrives, when a flush ends, what time it is.
+"""Brokers that a test steps by hand: which message arrives, when a flush ends, what time it is.
 
-The real engine, groups and log run on a simulated disk. Nothing happens by itself: messages lie on the wire until
-they are delivered or lost, a disk that is `slow` ends a flush only when it is told to, and time moves by `wait`.
+The real engine, groups and log run on a simulated disk. Nothing happens by itself: messages stay on the wire until the
+test delivers or drops them, a disk that is `slow` ends a flush only on `flush`, and time moves by `wait`.
 """
 
 import random
@@ -15,15 +15,15 @@ from flotilla.records import NO_PRODUCER, Batch, check, decode, encode, split
 from flotilla_broker.engine import Engine
 from flotilla_broker.log import DiskFull, Log, LogConfig, LogError, open_log
 from flotilla_broker.log.flush import Flush
+from flotilla_broker.partition.appends import Appended, Outcome
 from flotilla_broker.partition.config import PartitionConfig
 from flotilla_broker.partition.entries import RECORDS
 from flotilla_broker.partition.meta import ReplicaMeta
-from flotilla_broker.partition.outcomes import Appended, Outcome
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.raft import Entry, Message, RaftConfig, RaftGroup, decode_message, encode_message
-from flotilla_broker.raft.copying import UNFINISHED
 from flotilla_broker.raft.messages import Vote
 from flotilla_broker.raft.port import ReadDone
+from flotilla_broker.raft.snapshot_receive import UNFINISHED
 from support.simdisk import SimDisk
 
 LOG = LogConfig(segment_bytes=16384, entry_bytes_max=3000)
@@ -32,7 +32,7 @@ PARTITION = PartitionConfig(entry_bytes=1000)
 _ROUNDS_MAX = 5000
 
 
-class Parcel(NamedTuple):
+class WireMessage(NamedTuple):
     """A message on the wire."""
 
     sender: str
@@ -42,26 +42,26 @@ class Parcel(NamedTuple):
 
     @property
     def message(self) -> Message:
-        """What it says."""
+        """The decoded message."""
         return decode_message(self.data)
 
 
 @dataclass
 class Sent:
-    """Something that was submitted, and what its sender was told: once, or a test fails."""
+    """A submitted batch and its outcomes; a second outcome fails the test."""
 
     batch: bytes
     outcomes: list[Outcome] = field(default_factory=list)
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended, if it did."""
-        assert len(self.outcomes) <= 1, f"told twice: {self.outcomes}"
+        """The outcome; None while the append is open."""
+        assert len(self.outcomes) <= 1, f"two outcomes: {self.outcomes}"
         return self.outcomes[0] if self.outcomes else None
 
     @property
     def offset(self) -> int:
-        """Where it was appended."""
+        """The base offset; the append must have succeeded."""
         assert isinstance(self.outcome, Appended), f"not appended: {self.outcome}"
         return self.outcome.base_offset
 
@@ -76,7 +76,7 @@ class Node:
         self.up = False
         self.slow = False  # flushes end when `flush` is called
         self.slow_reads = False  # reads end when `read_all` is called
-        self.blocked: set[str] = set()  # connections without room
+        self.blocked: set[str] = set()  # congested connections
         self.skew_ms = 0
         self.chance = random.Random(name).random
         self.log: Log
@@ -84,10 +84,10 @@ class Node:
         self._reads: deque[Callable[[], None]] = deque()
         self._ballast = 0
 
-    # -- life ---------------------------------------------------------------------------------------------
+    # -- lifecycle ----------------------------------------------------------------------------------------
 
     def start(self, *, turn: bool = True) -> None:
-        """Start on what the disk has; without a turn, nothing is done with it yet."""
+        """Start with the content of the disk; without `turn`, only load it."""
         self.up = True
         self._reads.clear()
         self.log = open_log(self.disk, self.net.log_config, random_u32=lambda: 7)
@@ -107,13 +107,13 @@ class Node:
             self.turn()
 
     def crash(self) -> None:
-        """Lose power: what was not synced is lost, and all connections are."""
+        """Lose power: unsynced data and all connections are lost."""
         self.net.isolate(self)
         self.up = False
         self.disk.reboot(random.Random(0), survive=0)
 
     def fill_disk(self) -> None:
-        """Fill the disk up to the reserve, with entries of a group that nobody else knows."""
+        """Fill the disk up to the reserve, with entries of an unrelated group."""
         self.disk.capacity_bytes = 0
         self._ballast = self.log.create_group(UNFINISHED)
         for size in (2000, 200, 1):
@@ -130,27 +130,27 @@ class Node:
         return True
 
     def free_disk(self) -> None:
-        """Give the space back."""
+        """Free the space again."""
         self.disk.capacity_bytes = 1 << 40
         self.log.drop_group(self._ballast)
         for _ in range(20):
             self.flush_all()
 
-    # -- what it is ---------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------
 
     @property
     def partition(self) -> Partition:
-        """Its replica."""
+        """The replica of this broker."""
         return self.engine.partitions[self.net.key]
 
     @property
     def raft(self) -> RaftGroup:
-        """Its member of the group."""
+        """The member of the group on this broker."""
         return self.partition.raft
 
     @property
     def entries(self) -> list[Entry]:
-        """Every entry that it holds."""
+        """All entries of the log."""
         log, found, index = self.partition.log, [], self.partition.log.anchor_index + 1
         while index <= log.last_index:
             found += [Entry.from_log(entry) for entry in self.log.read(log.number, index, bytes_max=1 << 20)]
@@ -164,7 +164,7 @@ class Node:
 
     @property
     def batches(self) -> list[Batch]:
-        """Every batch that it holds, committed or not."""
+        """All batches in the log, committed or not."""
         found = []
         for entry in self.entries:
             if entry.payload[:1] == RECORDS:
@@ -173,26 +173,26 @@ class Node:
 
     @property
     def values(self) -> list[bytes]:
-        """Every record that it holds, committed or not."""
+        """All records in the log, committed or not."""
         return [value for batch in self.batches for value in batch.values]
 
     @property
-    def held(self) -> list[Message]:
-        """What waits for the disk before it may leave."""
-        return [held.message for held in self.engine._held]
+    def unflushed(self) -> list[Message]:
+        """Messages that wait for a flush before they are sent."""
+        return [held.message for held in self.engine._unflushed]
 
-    # -- what a shell does --------------------------------------------------------------------------------
+    # -- duties of the shell ------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Do all that is to be done now; flushes begin, and end unless the disk is slow."""
+        """Run everything that is due; flushes begin, and end unless the disk is slow."""
         for _ in range(_ROUNDS_MAX):
-            self.engine.turn(self.net.now)
-            if not self.engine.wants_turn and not (not self.slow and self.flush()):
+            self.engine.run(self.net.now)
+            if not self.engine.has_work and not (not self.slow and self.flush()):
                 return
         raise AssertionError(f"{self.name} does not come to rest")
 
     def flush(self) -> bool:
-        """Let one flush begin and end; return whether there was something to flush."""
+        """Begin and end one flush; return whether there was something to flush."""
         flush = self.begin_flush()
         if flush is None:
             return False
@@ -200,7 +200,7 @@ class Node:
         return True
 
     def begin_flush(self) -> Flush | None:
-        """Let a flush begin; run a job of the background before."""
+        """Run a background job, then begin a flush."""
         job = self.log.next_job()
         if job is not None:
             job.run()
@@ -208,17 +208,17 @@ class Node:
         return self.log.begin_flush()
 
     def end_flush(self, flush: Flush) -> None:
-        """Let a flush end."""
+        """End a flush."""
         flush.run()
         self.engine.flushed(self.net.now, self.log.end_flush(flush))
 
     def flush_all(self) -> None:
-        """Let the disk do everything that waits for it, and let the broker act on it."""
+        """Flush everything, and let the broker act on it."""
         while self.flush():
-            self.engine.turn(self.net.now)
+            self.engine.run(self.net.now)
         self.turn()
 
-    # -- what clients do ----------------------------------------------------------------------------------
+    # -- duties of clients --------------------------------------------------------------------------------
 
     def submit(
         self,
@@ -228,7 +228,7 @@ class Node:
         sequence: int = 0,
         then: Callable[[Outcome], None] | None = None,
     ) -> Sent:
-        """Queue a batch, without a turn."""
+        """Queue a batch, without running the engine."""
         batch = encode(list(values), producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
         sent = Sent(bytes(batch))
 
@@ -238,30 +238,30 @@ class Node:
                 then(outcome)
 
         self.partition.submit(check(batch), batch, done)
-        self.engine.touch(self.net.key)
+        self.engine.schedule(self.net.key)
         return sent
 
     def append(self, *values: bytes, producer: bytes = NO_PRODUCER, epoch: int = 0, sequence: int = 0) -> Sent:
-        """Submit a batch and give a turn: it becomes an entry."""
+        """Submit a batch and run the engine: the batch becomes an entry."""
         sent = self.submit(*values, producer=producer, epoch=epoch, sequence=sequence)
         self.turn()
         return sent
 
-    # -- the engine's surroundings ------------------------------------------------------------------------
+    # -- interfaces of the engine -------------------------------------------------------------------------
 
     def send(self, peer: str, key: bytes, message: Message) -> None:
-        """Put a message on the wire, in the bytes that would travel."""
-        parcel = Parcel(self.name, peer, key, encode_message(message))
+        """Put a message on the wire, encoded."""
+        parcel = WireMessage(self.name, peer, key, encode_message(message))
         self.net.sent.append(parcel)
         if self.net.is_connected(self.name, peer):
             self.net.wire.append(parcel)
 
     def is_writable(self, peer: str) -> bool:
-        """Tell whether there is room on a connection."""
+        """Return whether a connection accepts large messages."""
         return peer not in self.blocked
 
     def read(self, number: int, index: int, bytes_max: int, done: ReadDone) -> None:
-        """Read entries, now or when the test says so."""
+        """Read entries, now or when the test calls `read_all`."""
 
         def finish() -> None:
             try:
@@ -277,7 +277,7 @@ class Node:
             finish()
 
     def read_all(self) -> int:
-        """End the reads that wait; return how many there were."""
+        """Complete the pending reads; return their number."""
         reads, self._reads = self._reads, deque()
         for finish in reads:
             finish()
@@ -299,8 +299,8 @@ class Net:
         self.partition_config = partition
         self.log_config = log
         self.now = 1000.0
-        self.wire: deque[Parcel] = deque()
-        self.sent: list[Parcel] = []  # everything that ever left a broker
+        self.wire: deque[WireMessage] = deque()
+        self.sent: list[WireMessage] = []  # all messages ever sent
         self._links: set[frozenset[str]] = set()
         names = [f"{at + 1:032x}" for at in range(members)]
         self.meta = ReplicaMeta("t", bytes(15) + b"\1", 0, 1, tuple(names))
@@ -314,11 +314,11 @@ class Net:
     # -- connections --------------------------------------------------------------------------------------
 
     def is_connected(self, one: str, other: str) -> bool:
-        """Tell whether there is a connection."""
+        """Return whether two brokers are connected."""
         return frozenset((one, other)) in self._links
 
     def connect(self, one: Node, other: Node) -> None:
-        """Make a connection, unless there is one."""
+        """Connect two brokers, unless they are connected."""
         if one.up and other.up and one is not other and not self.is_connected(one.name, other.name):
             self._links.add(frozenset((one.name, other.name)))
             for here, there in ((one, other), (other, one)):
@@ -326,13 +326,13 @@ class Net:
                 here.turn()
 
     def connect_all(self) -> None:
-        """Make all connections that are missing."""
+        """Connect all brokers that are not connected."""
         for one in self.nodes:
             for other in self.nodes:
                 self.connect(one, other)
 
     def disconnect(self, one: Node, other: Node) -> None:
-        """Break a connection; what was under way is lost."""
+        """Break a connection; its messages in flight are lost."""
         if self.is_connected(one.name, other.name):
             self._links.remove(frozenset((one.name, other.name)))
             self.wire = deque(p for p in self.wire if {p.sender, p.to} != {one.name, other.name})
@@ -349,9 +349,9 @@ class Net:
 
     def take(
         self, sender: Node | None = None, to: Node | None = None, kind: type | tuple[type, ...] = object
-    ) -> list[Parcel]:
-        """Take messages off the wire, in their order: to deliver them later, twice, or never."""
-        taken, left = list[Parcel](), deque[Parcel]()
+    ) -> list[WireMessage]:
+        """Take messages off the wire, in order: to deliver them later, twice, or never."""
+        taken, left = list[WireMessage](), deque[WireMessage]()
         for parcel in self.wire:
             wanted = (
                 (sender is None or parcel.sender == sender.name)
@@ -365,7 +365,7 @@ class Net:
     def count_sent(
         self, sender: Node | None = None, to: Node | None = None, kind: type | tuple[type, ...] = object
     ) -> int:
-        """Count the messages that ever left a broker, delivered or not."""
+        """Count the messages that a broker has ever sent, delivered or not."""
         return sum(
             (sender is None or parcel.sender == sender.name)
             and (to is None or parcel.to == to.name)
@@ -373,20 +373,20 @@ class Net:
             for parcel in self.sent
         )
 
-    def deliver(self, *parcels: Parcel) -> None:
-        """Let messages arrive, each with a turn behind it."""
+    def deliver(self, *parcels: WireMessage) -> None:
+        """Deliver messages, and run the receiver after each."""
         for parcel in parcels:
             node = self._by_name[parcel.to]
             if node.up:
                 node.engine.receive(self.now, parcel.sender, parcel.key, parcel.message)
                 node.turn()
 
-    def tell(self, sender: Node, to: Node, message: Message) -> None:
-        """Let a message arrive that nobody sent."""
-        self.deliver(Parcel(sender.name, to.name, self.key, encode_message(message)))
+    def inject(self, sender: Node, to: Node, message: Message) -> None:
+        """Deliver a message that the sender did not send."""
+        self.deliver(WireMessage(sender.name, to.name, self.key, encode_message(message)))
 
     def settle(self, *, without: tuple[Node, ...] = ()) -> None:
-        """Deliver what is on the wire, and what follows from it; messages to some brokers stay there."""
+        """Deliver messages, and those that result from them, until the wire is empty; messages to some brokers stay."""
         names = {node.name for node in without}
         for _ in range(_ROUNDS_MAX):
             parcel = next((parcel for parcel in self.wire if parcel.to not in names), None)
@@ -399,7 +399,7 @@ class Net:
     # -- time ---------------------------------------------------------------------------------------------
 
     def wait(self, seconds: float, *, without: tuple[Node, ...] = ()) -> None:
-        """Let time pass: deadlines are met, and what is sent arrives, but for some brokers that stand still."""
+        """Let time pass: timers fire and messages are delivered, except at brokers that are paused."""
         until = self.now + seconds
         for _ in range(_ROUNDS_MAX):
             self.settle(without=without)
@@ -414,8 +414,8 @@ class Net:
         raise AssertionError("time does not pass")
 
     def elect(self, node: Node) -> Node:
-        """Make a broker the leader, as soon as everybody has lost patience with the one there is."""
-        self._rouse()
+        """Make a broker the leader as soon as the election timeouts of all others have passed."""
+        self._end_quiescence()
         self.now += self.raft_config.election_s_max + 1
         for other in self.nodes:
             if other.up and other is not node:
@@ -423,26 +423,26 @@ class Net:
                 other.turn()
         self.campaign(node)
         self.settle()
-        assert node.raft.is_settled, "it was not elected"
+        assert node.raft.has_committed_in_term, "it was not elected"
         return node
 
-    def _rouse(self) -> None:
-        """Let followers of a quiet leader lose patience as they do with any other, and let it feel their silence."""
+    def _end_quiescence(self) -> None:
+        """Let election timeouts pass as if the group were not quiesced."""
         for node in self.nodes:
             if node.up and node.raft.leadership is not None:
                 node.raft.receive(self.now, next(iter(node.raft.peers), ""), Vote(0))
-            elif node.up and node.raft.member.is_quiet:
-                node.raft.member.is_quiet = False
+            elif node.up and node.raft.member.is_quiesced:
+                node.raft.member.is_quiesced = False
                 node.raft._core.election_at = self.now + self.raft_config.election_s_max
 
     def campaign(self, node: Node) -> None:
-        """Let a broker lose patience now; the votes are on the wire then."""
+        """Let the election timeout of a broker pass now; its requests are on the wire then."""
         node.raft._core.election_at = self.now
         node.raft.run(self.now)
         node.turn()
 
     def converge(self, seconds: float = 30.0) -> Node:
-        """Heal everything; return the leader on whom all agree after a while."""
+        """Heal all faults; return the leader on which all members agree after a while."""
         for node in self.nodes:
             node.slow = node.slow_reads = False
             node.blocked.clear()
@@ -452,7 +452,7 @@ class Net:
             node.flush_all()
         self.connect_all()
         self.wait(seconds)
-        leaders = [node for node in self.nodes if node.raft.is_settled]
+        leaders = [node for node in self.nodes if node.raft.has_committed_in_term]
         assert len(leaders) == 1, f"{len(leaders)} leaders"
         ends = {(n.partition.log.last_index, n.partition.applied_index, n.raft.term) for n in self.nodes}
         assert len(ends) == 1, f"they do not agree: {ends}"

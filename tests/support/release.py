@@ -1,4 +1,4 @@
-"""Flotilla on a Kubernetes, installed by its chart: how tests install it, use it, and do their worst to it."""
+"""A Helm release of Flotilla on Kubernetes: how tests install, use and break it."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ import httpx
 from cluster.harness.cache import CommandFailed
 from cluster.harness.cluster import Cluster
 from cluster.harness.images import CHART
-from flotilla.access import system_text
+from flotilla.access import system_token
 from support.access import bearer
 from support.cluster import free_port, wait_until
 
@@ -26,7 +26,9 @@ _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 _FORWARD_S = 30
 _AGAIN_S = 0.2
 _READY = "--timeout=300s"
-# Whoever is the child of PID 1 is the server; PID 1 itself is out of reach of signals from inside its container.
+_DRIVERS = "--selector=app.kubernetes.io/component=spark-driver"
+_LOG_LINES = 40
+# The server is the child of PID 1; PID 1 itself cannot be signalled from inside its container.
 _SIGNAL = """
 import os, sys
 for pid in filter(str.isdecimal, os.listdir("/proc")):
@@ -40,30 +42,30 @@ for pid in filter(str.isdecimal, os.listdir("/proc")):
 
 
 class PodBroker:
-    """A broker in a pod, reached through a forwarded port: what checks of replicas need."""
+    """A broker in a pod, reached through a forwarded port, for checks of replicas."""
 
     def __init__(self, url: str, secret: bytes) -> None:
-        self._client = httpx.Client(base_url=url, timeout=30, headers=bearer(system_text(secret)))
+        self._client = httpx.Client(base_url=url, timeout=30, headers=bearer(system_token(secret)))
         self.id = str(self.get("/v1/broker")["id"])
 
     def get(self, path: str) -> dict[str, Any]:
-        """Ask for JSON."""
+        """Send GET; return JSON."""
         response = self._client.get(path)
         response.raise_for_status()
         found: dict[str, Any] = response.json()
         return found
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - as httpx has it
-        """Make any request."""
+        """Send any request."""
         return self._client.request(method, path, **options)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the client."""
         self._client.close()
 
 
 class Release:
-    """One installation, in a namespace of its own."""
+    """One release, in its own namespace."""
 
     def __init__(
         self,
@@ -87,11 +89,11 @@ class Release:
         self._helm("install", "--create-namespace", *flags)
 
     def upgrade(self, *flags: str) -> None:
-        """Change it, and wait until that has taken effect everywhere."""
+        """Upgrade it, and wait until all pods are replaced."""
         self._helm("upgrade", *flags)
 
     def rollback(self, revision: int) -> None:
-        """Go back to how it was."""
+        """Roll back to a revision."""
         where = (f"--namespace={self.namespace}", "--wait", "--timeout=8m")
         self.cluster.helm("rollback", self.name, str(revision), *where)
 
@@ -103,24 +105,29 @@ class Release:
             raise AssertionError(f"{error}\n{self.describe()}") from error
 
     def uninstall(self) -> None:
-        """Take it away, and wait until its pods are gone."""
+        """Uninstall it, and wait until its pods are gone."""
         self.cluster.helm("uninstall", self.name, f"--namespace={self.namespace}", "--wait", "--timeout=5m")
         wait_until("all pods to be gone", lambda: not self.pods(), 120)
 
     def remove(self) -> None:
-        """Take it away with everything that it keeps, and its namespace."""
+        """Uninstall it, and delete its namespace."""
         self.uninstall()
         self.cluster.kubectl("delete", "namespace", self.namespace, seconds=180)
 
     def describe(self) -> str:
-        """Tell how it is, for whoever has to find out why it is not well."""
-        found = self.kubectl("get", "pods,pvc,events", "--output=wide")
-        with contextlib.suppress(CommandFailed):  # an older chart has no such resources
-            found += self.kubectl("get", "topics,brokers", "--output=wide")
-        for pod in self.pods():
-            with contextlib.suppress(CommandFailed):
-                found += f"\n== {pod}\n" + self.kubectl("logs", pod, "--tail=20", "--all-containers")
-        return found
+        """Return the state of all resources and the end of all logs, for the message of a failed test."""
+        commands: list[tuple[str, ...]] = [("get", "pods,pvc,events", "--output=wide")]
+        commands += [("get", kind, "--output=wide") for kind in ("topics", "brokers", "pipelines")]
+        commands += [("describe", "pipelines"), ("describe", "pods", _DRIVERS)]
+        commands += [("logs", pod, "--all-containers", f"--tail={_LOG_LINES}") for pod in self.pods()]
+        return "\n".join(f"== kubectl {' '.join(command)}\n{self._try(*command)}" for command in commands)
+
+    def _try(self, *words: str) -> str:
+        """Run kubectl in its namespace; return the error if it fails, e.g. for a kind that an older chart lacks."""
+        try:
+            return self.kubectl(*words)
+        except CommandFailed as error:
+            return str(error)
 
     # -- Kubernetes
 
@@ -128,17 +135,17 @@ class Release:
         """Run kubectl in its namespace."""
         return self.cluster.kubectl(f"--namespace={self.namespace}", *words, seconds=seconds)
 
-    def get(self, *words: str) -> Any:  # noqa: ANN401 - whatever kubectl shows
-        """Get resources as data."""
-        return json.loads(self.kubectl("get", *words, "--output=json"))
+    def get(self, *words: str) -> Any:  # noqa: ANN401 - any resource
+        """Get resources as JSON."""
+        return self.cluster.get(*words, namespace=self.namespace)
 
     def pods(self, component: str | None = None) -> list[str]:
-        """Name the pods of a component, or all."""
+        """Return the names of the pods of a component, or of all."""
         selector = [] if component is None else [f"--selector=app.kubernetes.io/component={component}"]
         return [pod["metadata"]["name"] for pod in self.get("pods", *selector)["items"]]
 
     def wait_ready(self) -> None:
-        """Wait until everything is as it should be."""
+        """Wait until all pods and Brokers are ready."""
         for found in self.get("deployment")["items"]:
             self.kubectl("rollout", "status", f"deployment/{found['metadata']['name']}", _READY, seconds=320)
         pods = self.get("pods", "--selector=app.kubernetes.io/component in (broker,postgresql)")["items"]
@@ -148,48 +155,50 @@ class Release:
             self.wait_condition(f"broker/{broker['metadata']['name']}", "Ready")
 
     def wait_condition(self, resource: str, kind: str, status: str = "True", seconds: float = 300) -> dict[str, Any]:
-        """Wait until a condition is so, of the resource as it was changed last; return it."""
+        """Wait for a condition of the current generation of a resource; return it."""
 
-        def is_so() -> dict[str, Any] | None:
+        def is_met() -> dict[str, Any] | None:
             try:
                 found = self.get(resource)
-            except CommandFailed:  # it is not there yet
+            except CommandFailed:  # it does not exist yet
                 return None
-            told = found.get("status", {}).get("conditions", [])
-            here = [one for one in told if one["type"] == kind and one["status"] == status]
+            conditions = found.get("status", {}).get("conditions", [])
+            here = [one for one in conditions if one["type"] == kind and one["status"] == status]
             is_new = bool(here) and here[0]["observedGeneration"] == found["metadata"]["generation"]
             return here[0] if is_new else None
 
         try:
-            found = wait_until(f"{resource} to be {kind}={status}", is_so, seconds)
+            found = wait_until(f"{resource} to be {kind}={status}", is_met, seconds)
         except TimeoutError as error:
             raise AssertionError(f"{error}\n{self.kubectl('describe', resource)}\n{self.describe()}") from error
         assert found is not None
         return found
 
     def apply(self, *manifests: dict[str, Any]) -> str:
-        """Apply resources, as `kubectl apply` does."""
+        """Apply resources with `kubectl apply`."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
         return self.cluster.kubectl(f"--namespace={self.namespace}", "apply", "--filename=-", text=text)
 
     def patch(self, resource: str, patch: dict[str, Any]) -> str:
-        """Change a resource, as `kubectl patch` does."""
+        """Patch a resource with `kubectl patch`."""
         return self.kubectl("patch", resource, "--type=merge", f"--patch={json.dumps(patch)}")
 
     def restarts(self, pod: str) -> int:
-        """Count how often the container of a pod was started again."""
+        """Return the restart count of a pod's container."""
         return int(self.get("pod", pod)["status"]["containerStatuses"][0]["restartCount"])
 
     def uid(self, pod: str) -> str | None:
-        """Tell one pod of a name from the next; None if there is none now."""
+        """Return the uid of a pod, which differs from that of its successor; None if it does not exist."""
         uids = {one["metadata"]["name"]: str(one["metadata"]["uid"]) for one in self.get("pods")["items"]}
         return uids.get(pod)
 
     def is_ready(self, pod: str) -> bool:
-        """Tell whether a pod is ready; one that is gone is not."""
-        found = self.kubectl("get", "pod", pod, "--ignore-not-found", "--output=json")
-        conditions = json.loads(found)["status"].get("conditions", []) if found else []
-        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        """Return whether a pod is ready; False if it does not exist."""
+        for found in self.get("pods")["items"]:
+            if found["metadata"]["name"] == pod:
+                conditions = found["status"].get("conditions", [])
+                return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        return False
 
     def exec(self, pod: str, *command: str, seconds: float = 120) -> str:
         """Run a command in a pod."""
@@ -199,32 +208,34 @@ class Release:
         """Send a signal to the server in a pod, not to its PID 1."""
         try:
             self.exec(pod, "python3", "-c", _SIGNAL, str(number))
-        except CommandFailed as error:  # with the server, its container may end, and all in it, before who has sent it
+        except CommandFailed as error:  # the container may end before `exec` returns
             if number != signal.SIGKILL or "exit code 137" not in str(error):
                 raise
 
     def destroy(self, pod: str) -> None:
-        """Have a pod killed at once."""
+        """Kill a pod at once."""
         self.kubectl("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
 
     # -- Flotilla
 
     @property
     def url(self) -> str:
-        """Where it is reached from outside."""
-        assert self.cluster.http is not None, "say where the ingress controller is: FLOTILLA_HTTP=host:port"
+        """Address of the ingress."""
+        assert self.cluster.http is not None, (
+            "set FLOTILLA_HTTP to the address of the ingress controller, e.g. host:port"
+        )
         return f"http://{self.cluster.http}"
 
     def wait_reachable(self) -> None:
-        """Wait until the ingress controller knows the way: it hears of changed pods a little later than others."""
-        wait_until("the ingress to know the way", lambda: httpx.get(f"{self.url}/readyz", timeout=30).is_success, 60)
+        """Wait until the ingress controller routes to the pods; it learns of them with a delay."""
+        wait_until("the ingress to route", lambda: httpx.get(f"{self.url}/readyz", timeout=30).is_success, 60)
 
     def secret(self) -> bytes:
-        """What its servers know each other by."""
+        """Return the secret of its servers."""
         return b64decode(self.get("secret", "flotilla-secret")["data"]["secret"])
 
     def token(self, *grants: str) -> str:
-        """Make a token, as NOTES say."""
+        """Create a token, as the chart's notes describe."""
         options = [word for grant in grants or ("admin", "produce", "consume") for word in ("--grant", grant)]
         where = ["--url", "http://127.0.0.1:8080", "--secret-file", "/etc/flotilla/secret/secret"]
         return self.exec(
@@ -233,7 +244,7 @@ class Release:
 
     @contextlib.contextmanager
     def forward(self, target: str, port: int) -> Iterator[str]:
-        """Reach a port of a pod or a service from here."""
+        """Forward a port of a pod or a service."""
         command = [self.cluster.kubectl_program, "port-forward"]
         command += [f"--namespace={self.namespace}", target, f":{port}", "--address=127.0.0.1"]
         with subprocess.Popen(
@@ -251,7 +262,7 @@ class Release:
 
     @contextlib.contextmanager
     def keep_forwarding(self, target: str, port: int) -> Iterator[str]:
-        """Reach a port of a service from here, also after the pod that was reached is gone."""
+        """Forward a port of a service, and reconnect when the pod is replaced."""
         local, stop, process = free_port(), threading.Event(), None
         command = [self.cluster.kubectl_program, "port-forward", f"--namespace={self.namespace}", target]
         command += [f"{local}:{port}", "--address=127.0.0.1"]
@@ -278,7 +289,7 @@ class Release:
 
     @contextlib.contextmanager
     def brokers(self) -> Iterator[list[PodBroker]]:
-        """Reach every broker by itself."""
+        """Return all brokers, each through its own forwarded port."""
         secret = self.secret()
         with contextlib.ExitStack() as stack:
             found = []

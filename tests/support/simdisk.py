@@ -1,9 +1,9 @@
-"""A disk that forgets, tears and fails on command, for tests of the log.
+"""A simulated disk that loses, tears and fails writes on command, for tests of the log.
 
-What was not synced may be lost at a crash: each write on its own may be there, be missing, or be torn at any byte;
-of the changes to names since the last sync of the folder, a beginning survives (file systems journal them in
-order). `crash_in` counts down with every change and then raises `Crash`; nothing works until `reboot`. `fail` gives
-any operation an errno, and may block to delay it. Time does not pass here: a slow sync is a flush that is run later.
+A crash can lose everything that was not synced: each write can survive, be lost, or be torn at any byte. Of the renames
+since the last sync of the folder, a prefix survives (file systems journal them in order). `crash_in` counts down with
+every change and then raises `Crash`; nothing works until `reboot`. `fail` returns an errno for an operation, and can
+block to delay it. There is no time here: a slow sync is a flush that runs later.
 """
 
 import errno
@@ -17,12 +17,12 @@ _SECTOR_BYTES = 512
 
 
 class Crash(BaseException):
-    """The machine lost power. No BaseException handler of the product may swallow it."""
+    """The machine lost power. The product must not catch it."""
 
 
 @dataclass
 class SimFile:
-    """One file: what is on stable storage, what was done since, and what a reader sees."""
+    """One file: durable content, pending changes, and the content that a reader sees."""
 
     disk: "SimDisk"
     stable: bytearray = field(default_factory=bytearray)
@@ -59,7 +59,7 @@ class SimFile:
         return len(self.data)
 
     def lose(self, rng: random.Random, survive: float) -> None:
-        """Keep what was synced, and of the rest what chance leaves."""
+        """Keep what was synced, and a random part of the rest."""
         for change in self.pending:
             fate = rng.random()
             if isinstance(change, int):
@@ -80,7 +80,7 @@ def _apply(data: bytearray, position: int, joined: bytes) -> None:
 
 
 def _tear(data: bytearray, position: int, joined: bytes, rng: random.Random) -> None:
-    """Apply a beginning that ends at any byte, or any set of sectors."""
+    """Apply a prefix that ends at any byte, or any set of sectors."""
     if rng.random() < 0.5:
         _apply(data, position, joined[: rng.randrange(len(joined) + 1)])
         return
@@ -101,12 +101,12 @@ class SimDisk:
         self._dead = False
         self._names: dict[str, SimFile] = {}
         self._stable_names: dict[str, SimFile] = {}
-        self._pending_names: list[dict[str, SimFile | None]] = []  # one change each, whole or not at all
+        self._pending_names: list[dict[str, SimFile | None]] = []  # one change each, atomic
 
     # -- faults -------------------------------------------------------------------------------------------
 
     def check(self, kind: str) -> None:
-        """Raise what was asked for."""
+        """Raise the configured error."""
         if self._dead:
             raise Crash
         code = self.fail(kind)
@@ -114,7 +114,7 @@ class SimDisk:
             raise OSError(code, f"simulated failure of {kind}")
 
     def step(self, kind: str, before: Callable[[], None] | None = None) -> None:
-        """Count a change; crash when it is time, perhaps with the change half done."""
+        """Count a change; crash when the countdown ends, possibly in the middle of the change."""
         self.check(kind)
         self.steps += 1
         if self.crash_in is not None:
@@ -126,7 +126,7 @@ class SimDisk:
                 raise Crash
 
     def reboot(self, rng: random.Random, survive: float = 0.6) -> None:
-        """Lose what chance takes of what was not synced, and run again."""
+        """Lose a random part of what was not synced, and run again."""
         kept = self._pending_names[: rng.randrange(len(self._pending_names) + 1)] if survive else []
         if survive >= 1:
             kept = self._pending_names

@@ -1,4 +1,4 @@
-"""A second system beside the one that all tests use: small, without an ingress, in a namespace of its own."""
+"""A second, small release without an ingress, in its own namespace."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ def small_release(
     image_tag: str = "",
     **values: Any,  # noqa: ANN401
 ) -> Release:
-    """Describe one; it is not installed yet."""
+    """Make a release that is not installed yet."""
     few = {"requests": {"cpu": "10m", "memory": "64Mi"}}
     parts = ("brokers", "writer", "postgresql", *(("operator",) if has_operator else ()))
     given = {

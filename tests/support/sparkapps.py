@@ -1,4 +1,4 @@
-"""The applications in spark-apps, for tests: in this process, with a session that is there, or as real processes."""
+"""The Spark applications, for tests: in this process with an existing session, or as real processes."""
 
 import argparse
 import json
@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 
 from flotilla import Client
 
-LIMIT_S = 240.0  # Spark starts slowly where many things run
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for Java, which is to start soon rather than to run fast
+LIMIT_S = 240.0  # Spark starts slowly on a loaded machine
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # optimises Java for start time
 
 
-class Work(Protocol):
-    """What runs."""
+class Job(Protocol):
+    """A running application."""
 
     def wait(self, seconds: float) -> bool: ...
     def stop(self) -> None: ...
@@ -29,38 +29,38 @@ class Work(Protocol):
 
 
 def parse(name: str, *arguments: object) -> argparse.Namespace:
-    """Read a command line."""
-    parser: argparse.ArgumentParser = import_module(f"flotilla_spark.{name}").make_arguments()
+    """Parse a command line."""
+    parser: argparse.ArgumentParser = import_module(f"flotilla_spark.{name}").make_parser()
     return parser.parse_args([str(one) for one in arguments])
 
 
 def start(spark: SparkSession, name: str, *arguments: object) -> Any:  # noqa: ANN401 - as jobs have it
-    """Start an application here."""
+    """Start an application in this process."""
     return import_module(f"flotilla_spark.jobs.{name}").start(spark, parse(name, *arguments))
 
 
-def finish(work: Work) -> str:
-    """Wait for the end; return what it says then."""
+def finish(job: Job) -> str:
+    """Wait for the end; return the summary."""
     until_s = time.monotonic() + LIMIT_S
-    while not work.wait(0.2):
+    while not job.wait(0.2):
         assert time.monotonic() < until_s
-    return work.summary()
+    return job.summary()
 
 
 def run(spark: SparkSession, name: str, *arguments: object) -> str:
-    """Run an application here, from its start to its end."""
+    """Run an application in this process to its end."""
     return finish(start(spark, name, *arguments))
 
 
 def child(url: str, name: str, *arguments: object, **more: Any) -> subprocess.Popen[str]:  # noqa: ANN401
-    """Start an application as a process, with a group of its own."""
+    """Start an application as a process, in its own process group."""
     command = [sys.executable, "-m", f"flotilla_spark.{name}", *(str(one) for one in arguments)]
     more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more}
     return subprocess.Popen(command, env=environment(url), start_new_session=True, **more)
 
 
 def environment(url: str) -> dict[str, str]:
-    """Make the variables of a process."""
+    """Return the environment of a process."""
     dropped = ("FLOTILLA_", "SPARK_", "PYSPARK_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -68,14 +68,14 @@ def environment(url: str) -> dict[str, str]:
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """End a process and its Java, at once."""
+    """Kill a process and its JVM."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
 
 def send(client: Client, topic: str, values: Iterable[bytes], partitions: int = 1, **more: Any) -> None:  # noqa: ANN401
-    """Make a topic if it is not there, and fill it."""
+    """Create a topic unless it exists, and send records to it."""
     client.topics.create(topic, partitions=partitions, exist_ok=True)
     with client.producer() as producer:
         producer.send_many(topic, list(values), **more)
@@ -88,5 +88,5 @@ def fetch(client: Client, topic: str) -> list[Any]:
 
 
 def json_lines(rows: Sequence[dict[str, Any]]) -> list[bytes]:
-    """Write rows as JSON lines."""
+    """Encode rows as JSON lines."""
     return [json.dumps(row).encode() for row in rows]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from support.sparks import finish, read_stream, session
 
 PAUSE_S = 0.2
-TOKEN = "flt_0123456789abcdef_thistokenmustnotbefoundanywhereatall"  # noqa: S105 - of nobody
+TOKEN = "flt_0123456789abcdef_thistokenmustnotbefoundanywhereatall"  # noqa: S105 - not a real token
 
 
 def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Spark for tests: a session, frames of topics, streams to their end, and what it says when something is wrong."""
+"""Spark for tests: a session, DataFrames of topics, finite streams, and error texts."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ _CONFIG = {
 
 
 def session(name: str) -> SparkSession:
-    """Start Spark here: two tasks at a time, of which each may fail twice."""
+    """Start a session in this process: two tasks at a time, two retries for each."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with _on_path(_PRELOAD):
         made = _make(name)
@@ -43,7 +43,7 @@ def _make(name: str) -> SparkSession:
 
 @contextlib.contextmanager
 def _on_path(folder: Path) -> Iterator[None]:
-    """Have a folder on the path of the Python processes that Java starts: it keeps the variables that it was given."""
+    """Add a folder to PYTHONPATH of the Python processes that the JVM starts: it keeps its initial environment."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(folder) if before is None else f"{folder}{os.pathsep}{before}"
     try:
@@ -55,12 +55,12 @@ def _on_path(folder: Path) -> Iterator[None]:
 
 
 def read(spark: SparkSession, url: str, topic: str | None = None, /, **options: Any) -> DataFrame:  # noqa: ANN401
-    """A topic, or what options say, as a frame."""
+    """Return a topic, or the selection of the options, as a DataFrame."""
     return spark.read.format("flotilla").option("url", url).options(**_named(topic, options)).load()
 
 
 def read_stream(spark: SparkSession, url: str, topic: str | None = None, /, **options: Any) -> DataFrame:  # noqa: ANN401
-    """The same as a stream."""
+    """Return the same as a stream."""
     return spark.readStream.format("flotilla").option("url", url).options(**_named(topic, options)).load()
 
 
@@ -69,14 +69,14 @@ def _named(topic: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def copy(rows: DataFrame, url: str, topic: str, checkpoint: Path) -> list[int]:
-    """Append all that a stream has now to a topic; return how many rows each micro-batch had."""
+    """Append the current records of a stream to a topic; return the number of rows of each micro-batch."""
     writer = rows.select("key", "value").writeStream.format("flotilla").option("url", url).option("topic", topic)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     return finish(query)
 
 
 def finish(query: StreamingQuery) -> list[int]:
-    """Wait for a query that ends by itself; return how many rows each micro-batch had."""
+    """Wait for a finite query; return the number of rows of each micro-batch."""
     try:
         assert query.awaitTermination(STREAM_S_MAX), "the query does not end"
     finally:
@@ -91,13 +91,13 @@ def fill(client: Client, topic: str, *values: bytes, partition: int = 0) -> None
 
 
 def values_of(client: Client, topic: str) -> list[bytes]:
-    """What a topic has, partition by partition."""
+    """Return all values of a topic, partition by partition."""
     found: list[bytes] = client.read_arrow(topic, columns=["value"])["value"].to_pylist()
     return found
 
 
-def complaint(work: Callable[[], object]) -> str:
-    """What Spark says of something that has to fail: all that a user sees."""
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark has many kinds, and the text is what counts
+def error_text(work: Callable[[], object]) -> str:
+    """Return the error text, as a user sees it, of a call that must fail."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark raises many kinds; the text matters
         work()
     return str(caught.value)

@@ -1,14 +1,13 @@
-"""Golden texts about topology: commented input, `----`, output, and a small language for brokers, topics and reports.
+"""Golden examples of topologies: comment, input, `----`, output. The input describes brokers, topics and reports.
 
     broker 1 2 3 rack=a                     brokers; also: inactive, cordoned, unwanted, removed
-    topic orders ready 0=1,2,3 1@2=2,3,1    partitions with members, in epoch 1 if none is said; also: name=,
-                                            retention=, batch=
-    report 1 epoch=8 stale                  what broker 1 says; also: cluster=, bookless
-      orders/0@1 leads lag=3                a replica of it; also: leader=, members=, broken, name=, retention=,
+    topic orders ready 0=1,2,3 1@2=2,3,1    partitions with members, in epoch 1 by default; also: name=, retention=,
+                                            batch=
+    report 1 epoch=8 stale                  report of broker 1; also: cluster=, no-peers
+      orders/0@1 leads lag=3                one of its replicas; also: leader=, members=, broken, name=, retention=,
                                             batch=
 
-Ids are short here. What a topic's id is called is also its name, if no name is given; a replica has the members and the
-limits that the topic has, if it has any.
+Ids are short. A topic's default name is its id. A replica's default members and limits are those of its topic.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ RULE = "----"
 
 @dataclass(frozen=True)
 class Case:
-    """One example of a golden text."""
+    """One example of a golden file."""
 
     title: str  # its comment
     given: tuple[str, ...]
@@ -29,7 +28,7 @@ class Case:
 
 
 def cases(path: Path) -> list[Case]:
-    """Read the examples of a file. They are parted by empty lines."""
+    """Read the examples of a file, separated by empty lines."""
     found = []
     for block in path.read_text(encoding="utf-8").split("\n\n"):
         lines = block.strip("\n").splitlines()
@@ -42,7 +41,7 @@ def cases(path: Path) -> list[Case]:
 
 
 class Words:
-    """The words of a line: plain ones, and settings."""
+    """The words of a line: plain words and settings."""
 
     def __init__(self, line: str) -> None:
         words = line.split()
@@ -54,41 +53,41 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Said:
-    """One line of a report, and the replicas below it."""
+class ReportLine:
+    """A report, and its replicas."""
 
     words: Words
     replicas: tuple[Replica, ...] = ()
 
 
 @dataclass
-class World:
-    """What the lines of an example say. Lines of other kinds are left in `rest`."""
+class Example:
+    """The parsed lines of an example. Other lines are in `rest`."""
 
     brokers: dict[str, Broker]
     topics: dict[str, Topic]
-    said: list[Said]
+    reports: list[ReportLine]
     rest: list[Words]
 
 
-def read_world(lines: tuple[str, ...]) -> World:
-    """Understand the lines of an example."""
-    world = World({}, {}, [], [])
+def parse_example(lines: tuple[str, ...]) -> Example:
+    """Parse the lines of an example."""
+    example = Example({}, {}, [], [])
     for line in lines:
         words = Words(line)
         if line.startswith(" "):
-            said = world.said[-1]
-            world.said[-1] = replace(said, replicas=(*said.replicas, _replica(words, said, world)))
+            report = example.reports[-1]
+            example.reports[-1] = replace(report, replicas=(*report.replicas, _replica(words, report, example)))
         elif words.plain[0] == "broker":
-            world.brokers.update({id_: _broker(id_, words) for id_ in words.plain[1:] if id_ not in _FLAGS})
+            example.brokers.update({id_: _broker(id_, words) for id_ in words.plain[1:] if id_ not in _FLAGS})
         elif words.plain[0] == "topic":
-            topic = _topic(words, len(world.topics) + 1)
-            world.topics[topic.id] = topic
+            topic = _topic(words, len(example.topics) + 1)
+            example.topics[topic.id] = topic
         elif words.plain[0] == "report":
-            world.said.append(Said(words))
+            example.reports.append(ReportLine(words))
         else:
-            world.rest.append(words)
-    return world
+            example.rest.append(words)
+    return example
 
 
 _FLAGS = ("inactive", "cordoned", "unwanted", "removed")
@@ -114,7 +113,7 @@ def make_broker(
     wanted: bool = True,
     removed: bool = False,
 ) -> Broker:
-    """Make a broker that is reached somewhere."""
+    """Make a broker with an address."""
     return Broker(
         id=id_,
         host=f"broker-{id_}",
@@ -150,7 +149,7 @@ def _partition(key: str, members: str) -> Partition:
 
 
 def _retention(text: str | None) -> tuple[int | None, int | None]:
-    """Read `ms/bytes`, each a number or a minus for no limit."""
+    """Parse `ms/bytes`, each a number, or a minus for no limit."""
     time, size = (text or "-/-").split("/")
     return _limit(time), _limit(size)
 
@@ -159,10 +158,10 @@ def _limit(text: str) -> int | None:
     return None if text == "-" else int(text)
 
 
-def _replica(words: Words, said: Said, world: World) -> Replica:
-    topic_id, _, place = words.plain[0].partition("/")
-    index, _, epoch = place.partition("@")
-    topic = world.topics.get(topic_id)
+def _replica(words: Words, report: ReportLine, example: Example) -> Replica:
+    topic_id, _, partition = words.plain[0].partition("/")
+    index, _, epoch = partition.partition("@")
+    topic = example.topics.get(topic_id)
     known = {one.index: one.members for one in topic.partitions}.get(int(index), ()) if topic else ()
     members = words.settings.get("members")
     retention = words.settings.get("retention")
@@ -176,7 +175,7 @@ def _replica(words: Words, said: Said, world: World) -> Replica:
         partition=int(index),
         epoch=int(epoch or 1),
         members=tuple(sorted(members.split(",") if members else known)),
-        leader=said.words.plain[1] if leads else words.settings.get("leader"),
+        leader=report.words.plain[1] if leads else words.settings.get("leader"),
         leads=leads,
         settled=leads,
         lag=int(words.settings.get("lag", 0)),

@@ -1,4 +1,4 @@
-"""`flotilla up` as a real process, for tests: what it prints, what it started, and how it ends."""
+"""`flotilla up` as a real process: its output, its child processes and its exit."""
 
 import contextlib
 import json
@@ -67,7 +67,7 @@ class UpProcess:
         return self._process.pid
 
     def wait(self, timeout_s: float = 30.0) -> int:
-        """Wait for its end; return the exit code. What it printed is complete then."""
+        """Wait for the exit; return the exit code. The output is complete afterwards."""
         code = self._process.wait(timeout_s)
         self._reader.join(timeout_s)
         return code
@@ -79,7 +79,7 @@ class UpProcess:
         return "\n".join(self.output)
 
     def wait_line(self, pattern: str, timeout_s: float = 30.0) -> str:
-        """Wait until it prints a line that has `pattern`; return the line."""
+        """Wait until it prints a line that matches `pattern`; return the line."""
 
         def find() -> str:
             found = next((line for line in self.output if re.search(pattern, line)), "")
@@ -89,38 +89,50 @@ class UpProcess:
         return wait_until(f"a line with {pattern!r}", find, timeout_s)
 
     def wait_ready(self) -> Self:
-        self.wait_line("everything is up after", _READY_S_MAX)
+        self.wait_line("all processes ready after", _READY_S_MAX)
         return self
 
     @property
     def url(self) -> str:
-        """The address of the API."""
+        """Address of the API."""
         found = re.search(r"The API is on (\S+)\. ", self.text())
         assert found is not None
         return found[1]
 
     def rows(self) -> dict[str, tuple[str, str, int]]:
-        """The table that it printed: role, address and process id by name."""
+        """The printed table: role, address and process id by name."""
         matches = [match for line in self.output if (match := _ROW.match(line))]
         return {match[1]: (match[2], match[3], int(match[4])) for match in matches}
 
     def pids(self) -> dict[str, int]:
-        """The processes that run now, by name."""
+        """The running processes, by name."""
         found = {}
         for child in psutil.Process(self.pid).children():
-            with contextlib.suppress(psutil.Error):  # it ended just now
+            with contextlib.suppress(psutil.Error):  # it has just exited
                 found[child.name()] = child.pid
         return {name: pid for name, pid in found.items() if _NAME.fullmatch(name)}
 
     def ask(self, name: str, path: str) -> dict[str, Any]:
-        """Ask one of the processes at its own address."""
+        """Send GET to one of the processes at its own address; return JSON."""
         port = json.loads((self.data / "ports.json").read_text())[name]
         found: dict[str, Any] = httpx.get(f"http://127.0.0.1:{port}{path}", timeout=10).raise_for_status().json()
         return found
 
 
+class ApiReader:
+    """Reads partitions through the API of a cluster, where other tests read replicas from brokers."""
+
+    id = "the API"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def request(self, method: str, path: str) -> httpx.Response:
+        return httpx.request(method, f"{self._url}{path.replace('&replica=any', '')}", timeout=30)
+
+
 def wait_gone(pids: Sequence[int], timeout_s: float = 15.0) -> None:
-    """Wait until none of these processes is there: a dead one that nobody has collected counts as gone."""
+    """Wait until none of these processes runs; a zombie counts as ended."""
 
     def is_gone(pid: int) -> bool:
         try:

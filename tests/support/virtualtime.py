@@ -1,4 +1,4 @@
-"""A loop on which no time passes while something can be done, and otherwise as much as is needed, at once."""
+"""An event loop with virtual time: it advances only when nothing is ready, and then at once."""
 
 import asyncio
 import selectors
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class _Selector(selectors.DefaultSelector):
-    """Lets time pass instead of waiting."""
+    """Advances the time instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,6 +36,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run something to its end, in no time."""
+    """Run a coroutine to its end, without waiting."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)

@@ -1,4 +1,4 @@
-"""Who may do what with managers: every route, tried as every kind of caller, on a reader and on the writer.
+"""Permissions on managers: every route with every kind of caller, on a reader and on the writer.
 
 Brokers have such a table of their own. What tokens do over time is in test_tokens.py.
 """
@@ -15,14 +15,14 @@ import msgspec
 import pytest
 
 from flotilla.records import encode
-from flotilla.serving.gate import Gate
 from flotilla_manager.api.app import make_app
 from flotilla_manager.api.calls import make_calls
-from flotilla_manager.api.people import People
 from flotilla_manager.api.rules import RULES
+from flotilla_manager.api.simple import SimpleApi
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata import open_store
 from flotilla_manager.settings import Settings
+from flotilla_server.authorization import Authorizer
 from support.access import ENVIRONMENT, SECRET, SYSTEM, bearer, idle_rules, missing_rules
 from support.cluster import wait_until
 from support.fleet import Fleet
@@ -57,16 +57,16 @@ class Row:
         return self.request.partition(" ")[2]
 
 
-GONE = "orders-gone"  # matches the patterns, and is not there: what is allowed destroys nothing
+GONE = "orders-gone"  # matches the patterns, and does not exist: permitted requests destroy nothing
 MEMBER = {"member_id": "nobody", "generation": 1}
 PLACE = {"topic": "orders", "partition": 0}
 HOST = {"broker_host": "127.0.0.1:1"}
 ROWS = (
     # What anybody may see. The columns are those of CALLERS:
-    #                                          nobody, invalid, produce, consume, admin, root, others, system
+    #                                          no_token, invalid, produce, consume, admin, root, others, system
     *(Row(f"GET /{path}", OPEN) for path in ("healthz", "readyz", "metrics", "openapi.json", "favicon.ico", "docs")),
     Row("GET /docs/5/init.js", OPEN),
-    # The API for people.
+    # The simple API.
     Row("GET /", ANY),
     Row("GET /topics", ANY),
     Row("POST /topics", ADMIN, {"name": "orders"}),
@@ -84,7 +84,7 @@ ROWS = (
     Row("GET /brokers", ROOT),
     Row("GET /managers", ROOT),
     *(Row(f"POST /admin/broker/{what}", ROOT, HOST) for what in ("add", "remove", "activate", "deactivate")),
-    # The API for programs.
+    # The v1 API.
     Row("GET /v1/metadata", ANY),
     Row("GET /v1/topics", ANY),
     Row("POST /v1/topics", ADMIN, {"name": "orders"}),
@@ -137,7 +137,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture(scope="module")
 def callers(fleet: Fleet) -> dict[str, dict[str, str]]:
-    """What each kind of caller shows."""
+    """Return the headers of each kind of caller."""
     made = {name: make_token(fleet, name, *grants) for name, grants in GRANTS.items()}
     forged = made["root"][:-8] + "AAAAAAAA"
     return {
@@ -149,7 +149,7 @@ def callers(fleet: Fleet) -> dict[str, dict[str, str]]:
 
 
 def make_token(fleet: Fleet, name: str, *grants: str) -> str:
-    """Make a token, and wait until all managers know it."""
+    """Create a token, and wait until all managers know it."""
     response = fleet.client.post("/v1/tokens", json={"name": name, "grants": grants})
     assert response.status_code == 200, response.text
     text = str(response.json()["token"])
@@ -160,10 +160,10 @@ def make_token(fleet: Fleet, name: str, *grants: str) -> str:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.request)
-def test_every_route_lets_in_whom_it_should_and_nobody_else(
+def test_every_route_accepts_exactly_the_permitted_callers(
     fleet: Fleet, callers: dict[str, dict[str, str]], row: Row
 ) -> None:
-    """Those who are to be refused come first, so that nothing that others did makes their refusal look right."""
+    """Callers that must be rejected come first, so that no state of others explains their status."""
     order = sorted(zip(CALLERS, row.expected, strict=True), key=lambda pair: pair[1])
     for manager in (fleet.readers[0], fleet.writer):
         with httpx.Client(base_url=manager.own_url, timeout=40) as client:
@@ -179,18 +179,18 @@ def test_every_route_lets_in_whom_it_should_and_nobody_else(
 
 
 def check_shape(row: Row, response: httpx.Response) -> None:
-    """Refusals have the shape of the API that was asked, and a 401 says how to do better."""
+    """Error responses have the form of the API, and a 401 names the authentication scheme."""
     assert (response.headers.get("www-authenticate") == "Bearer") is (response.status_code == 401)
     if response.status_code in {401, 403}:
-        told = response.json()
+        answered = response.json()
         if row.target.startswith("/v1/"):
-            assert told["code"] == {401: "unauthorized", 403: "forbidden"}[response.status_code]
+            assert answered["code"] == {401: "unauthorized", 403: "forbidden"}[response.status_code]
         else:
-            assert (set(told), told["status"]) == ({"status", "message"}, "failure")
+            assert (set(answered), answered["status"]) == ({"status", "message"}, "failure")
 
 
-def test_no_route_is_without_a_rule_and_no_rule_without_a_row(tmp_path: Path) -> None:
-    """Whoever adds a route has to say who may use it, here and in the rules; until then it is closed."""
+def test_every_route_has_a_rule_and_every_rule_a_row(tmp_path: Path) -> None:
+    """A new route needs a rule and a row here; without a rule it is closed."""
 
     async def walk() -> None:
         settings = Settings(auth="on", secret=SECRET.encode())
@@ -198,32 +198,32 @@ def test_no_route_is_without_a_rule_and_no_rule_without_a_row(tmp_path: Path) ->
         try:
             front = make_app(manager)
             app = front.rest.app  # type: ignore[attr-defined]
-            people = [(call.method, call.path) for call in make_calls(People(manager))]
+            simple = [(call.method, call.path) for call in make_calls(SimpleApi(manager))]
         finally:
             await manager.close()
-        gate = Gate(None, RULES)
-        paths = {path for _, path in people}
+        authorizer = Authorizer(None, RULES)
+        paths = {path for _, path in simple}
         assert missing_rules(front.fast, app, RULES) == []
         assert idle_rules([*front.fast, *paths], app, RULES) == []
-        for method, path in people:
-            rule = gate.find(method, path)
+        for method, path in simple:
+            rule = authorizer.find(method, path)
             assert rule is not None, f"{method} {path} has no rule"
             assert rule.path == path
-        tried = {(gate.find(row.method, urlsplit(row.target).path), row.method) for row in ROWS}
+        tried = {(authorizer.find(row.method, urlsplit(row.target).path), row.method) for row in ROWS}
         assert {(rule, method) for rule in RULES for method in rule.methods} - tried == set()
 
     asyncio.run(walk())
 
 
 @pytest.mark.parametrize("target", ["/v1/nothing", "/nothing", "/v1/topics/", "/topics/a/b/c", "/v1/replicas"])
-def test_a_path_that_is_not_there_is_told_to_who_shows_a_token_alone(
+def test_unknown_path_is_reported_only_to_callers_with_a_token(
     fleet: Fleet, callers: dict[str, dict[str, str]], target: str
 ) -> None:
     found = {name: httpx.get(fleet.url + target, headers=callers[name]).status_code for name in CALLERS}
     assert found == {name: 401 if name in {"nobody", "invalid"} else 404 for name in CALLERS}
 
 
-def test_lists_show_what_one_may_see_and_no_more(fleet: Fleet, callers: dict[str, dict[str, str]]) -> None:
+def test_lists_contain_only_visible_topics(fleet: Fleet, callers: dict[str, dict[str, str]]) -> None:
     seen = {"produce": ["orders"], "consume": ["orders"], "admin": ["orders"], "others": ["others"]}
     everything = ["orders", "others", "secret"]
     for name, topics in {**seen, "root": everything, "system": everything}.items():
@@ -242,16 +242,14 @@ def test_lists_show_what_one_may_see_and_no_more(fleet: Fleet, callers: dict[str
             )
 
 
-def test_a_topic_that_is_forbidden_looks_like_one_that_is_not_there(
-    fleet: Fleet, callers: dict[str, dict[str, str]]
-) -> None:
-    """Who may not use a topic does not learn whether it exists."""
+def test_forbidden_topic_looks_like_a_missing_one(fleet: Fleet, callers: dict[str, dict[str, str]]) -> None:
+    """A caller without a scope on a topic does not learn whether it exists."""
     about = [row for row in ROWS if "3" in row.expected and "orders" in f"{row.target} {row.body!r}"]
     assert len(about) > 20
     for row in about:
         if row.target.startswith(("/v1/control", "/v1/groups/workers")):
             continue
-        told = []
+        answered = []
         for topic in ("secret", "unreal"):  # of equal length, as bodies are compared
             target = row.target.replace(GONE, topic).replace("orders", topic)
             body = row.body
@@ -260,12 +258,12 @@ def test_a_topic_that_is_forbidden_looks_like_one_that_is_not_there(
             content = {"content": body} if isinstance(body, bytes) else {"json": body}
             response = httpx.request(row.method, fleet.url + target, headers=callers["others"], **content, timeout=40)
             headers = {name: value for name, value in response.headers.items() if name != "x-request-id"}
-            told.append((response.status_code, headers, response.text.replace(topic, "...")))
-        assert told[0] == told[1], row.request
-        assert told[0][0] == 403, row.request
+            answered.append((response.status_code, headers, response.text.replace(topic, "...")))
+        assert answered[0] == answered[1], row.request
+        assert answered[0][0] == 403, row.request
 
 
-def test_a_topic_is_made_for_a_producer_only_if_they_may_make_one(fleet: Fleet) -> None:
+def test_producer_registration_creates_a_topic_only_with_the_admin_scope(fleet: Fleet) -> None:
     maker = make_token(fleet, "maker", "produce:made*", "admin:made-1")
     for topic, status in (("made-1", 200), ("made-2", 403), ("orders", 403)):
         response = httpx.post(
@@ -280,9 +278,7 @@ def test_a_topic_is_made_for_a_producer_only_if_they_may_make_one(fleet: Fleet) 
         fleet.client.delete(f"/topics/{topic}").raise_for_status()
 
 
-def test_a_topic_that_is_named_by_its_id_needs_the_same_scopes(
-    fleet: Fleet, callers: dict[str, dict[str, str]]
-) -> None:
+def test_topic_by_id_needs_the_same_scopes(fleet: Fleet, callers: dict[str, dict[str, str]]) -> None:
     ids = {one["name"]: f"id:{one['id']}" for one in fleet.client.get("/v1/topics").json()["topics"]}
     for name, topic, status in (
         ("consume", ids["orders"], 200),
@@ -297,7 +293,7 @@ def test_a_topic_that_is_named_by_its_id_needs_the_same_scopes(
         assert "secret" not in response.text
 
 
-def test_of_several_batches_each_is_let_in_for_itself(fleet: Fleet, callers: dict[str, dict[str, str]]) -> None:
+def test_each_batch_of_a_request_is_authorized_separately(fleet: Fleet, callers: dict[str, dict[str, str]]) -> None:
     batch = bytes(encode([b"x"]))
     body = msgspec.msgpack.encode([["orders", 0, batch], ["secret", 0, batch], ["unreal", 0, batch]])
     headers = {**callers["produce"], "content-type": "application/vnd.flotilla.appends"}
@@ -306,8 +302,8 @@ def test_of_several_batches_each_is_let_in_for_itself(fleet: Fleet, callers: dic
     assert [one["error"]["code"] for one in results[1:]] == ["forbidden", "forbidden"]
 
 
-def test_who_may_not_see_a_group_does_not_learn_what_it_reads(fleet: Fleet, callers: dict[str, dict[str, str]]) -> None:
-    """Names of groups can be guessed; the names of topics that one may not see are not told for it."""
+def test_group_hides_topics_that_the_caller_cannot_see(fleet: Fleet, callers: dict[str, dict[str, str]]) -> None:
+    """Group names can be guessed; topic names must not leak through them."""
     for row in ROWS:
         if row.target.startswith("/v1/groups/workers"):
             body = {**(row.body or {}), **({"topics": ["others"]} if row.target.endswith("/join") else {})}
@@ -318,10 +314,10 @@ def test_who_may_not_see_a_group_does_not_learn_what_it_reads(fleet: Fleet, call
             assert "orders" not in response.text, row.request
 
 
-def test_nobody_takes_over_from_a_member_whose_topics_they_may_not_consume(
+def test_takeover_of_a_member_needs_the_consume_scope_on_its_topics(
     fleet: Fleet, callers: dict[str, dict[str, str]]
 ) -> None:
-    """To join under an id that is there fences who had it: that needs the scope on what the group reads."""
+    """Joining with an existing id fences the old member, so it needs the scope."""
     with httpx.Client(base_url=fleet.url, headers=callers["others"], timeout=40) as client:
         for id_ in ({"member_id": "w"}, {}):
             assert client.post("/v1/groups/workers/join", json={"topics": ["others"], **id_}).status_code == 403

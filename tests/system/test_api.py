@@ -1,4 +1,4 @@
-"""The broker's API as a client meets it, on a real process: a group of one."""
+"""The broker's API on a real process with a group of one member."""
 
 import contextlib
 import json
@@ -50,7 +50,7 @@ def values_of(response: httpx.Response) -> list[bytes]:
     return [value for batch in split(response.content) for value in decode(batch).values]
 
 
-def test_what_was_appended_is_fetched_as_it_was(broker: BrokerProcess) -> None:
+def test_fetch_returns_appended_batches_unchanged(broker: BrokerProcess) -> None:
     before = broker.get(REPLICA)["next_offset"]
     answer = append(broker, [b"one", b"two"]).json()
     assert answer["status"] == "ok"
@@ -62,8 +62,8 @@ def test_what_was_appended_is_fetched_as_it_was(broker: BrokerProcess) -> None:
     assert found.headers["flotilla-next-offset"] == str(before + 2)
 
 
-def test_several_batches_for_several_partitions_go_in_one_request(broker: BrokerProcess) -> None:
-    """Each has its own result: one that is refused does not hold up the others."""
+def test_one_request_appends_batches_to_several_partitions(broker: BrokerProcess) -> None:
+    """Each has its own result: a rejected batch does not affect the others."""
     batch = bytes(encode([b"x"]))
     appends = [("t", 0, batch), ("t", 1, batch), ("nowhere", 0, batch), ("t", 0, b"rubbish")]
     response = broker.request(
@@ -77,7 +77,7 @@ def test_several_batches_for_several_partitions_go_in_one_request(broker: Broker
     assert [result.get("error", {}).get("code") for result in results[2:]] == ["unknown_partition", "bad_batch"]
 
 
-def test_a_retry_is_answered_with_the_old_offset(broker: BrokerProcess) -> None:
+def test_retry_returns_the_first_offset(broker: BrokerProcess) -> None:
     """Guarantee 3: retries do not duplicate."""
     first, again = (append(broker, [b"once"], producer_id=b"retrying-produce").json() for _ in range(2))
     assert again == {"status": "ok", "base_offset": first["base_offset"], "append_time_ms": None}
@@ -85,19 +85,19 @@ def test_a_retry_is_answered_with_the_old_offset(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize(("sequence", "code"), [(5, "sequence_gap"), (0, "sequence_reused"), (1, "sequence_overlap")])
-def test_a_sequence_that_does_not_follow_is_refused(broker: BrokerProcess, sequence: int, code: str) -> None:
+def test_out_of_sequence_batch_is_rejected(broker: BrokerProcess, sequence: int, code: str) -> None:
     producer = f"{code:<16}".encode()[:16]
     assert append(broker, [b"a", b"b"], producer_id=producer).status_code == 200
     answer = append(broker, [b"other"], producer_id=producer, base_sequence=sequence)
     assert (answer.status_code, answer.json()["code"]) == (409, code)
 
 
-def test_an_unknown_producer_that_starts_above_zero_is_refused(broker: BrokerProcess) -> None:
+def test_unknown_producer_that_starts_above_zero_is_rejected(broker: BrokerProcess) -> None:
     answer = append(broker, [b"a"], producer_id=b"never seen befor", base_sequence=3)
     assert (answer.status_code, answer.json()["code"]) == (409, "unknown_producer")
 
 
-def test_fetch_takes_an_offset_a_time_or_a_word(broker: BrokerProcess) -> None:
+def test_fetch_accepts_an_offset_a_timestamp_or_a_keyword(broker: BrokerProcess) -> None:
     early_ms = append(broker, [b"early"]).json()["append_time_ms"]
     wait_until("the clock", lambda: int(time.time() * 1000) > early_ms)
     marked = append(broker, [b"marked"]).json()
@@ -117,7 +117,7 @@ def test_fetch_returns_whole_batches_up_to_a_size_but_at_least_one(broker: Broke
     assert len(values_of(fetch(broker, f"offset={start + 4}&max_bytes=100000"))) == 3
 
 
-def test_a_fetch_waits_for_records_that_are_yet_to_come(broker: BrokerProcess) -> None:
+def test_fetch_waits_for_new_records(broker: BrokerProcess) -> None:
     offset = broker.get(REPLICA)["next_offset"]
     found: list[list[bytes]] = []
     with httpx.Client(base_url=broker.url, timeout=20) as client:
@@ -130,7 +130,7 @@ def test_a_fetch_waits_for_records_that_are_yet_to_come(broker: BrokerProcess) -
     assert found == [[b"awaited"]]
 
 
-def test_a_fetch_that_waits_in_vain_is_answered_with_nothing(broker: BrokerProcess) -> None:
+def test_fetch_returns_nothing_after_its_timeout(broker: BrokerProcess) -> None:
     answer = fetch(broker, "offset=latest&wait_ms=50")
     assert (answer.status_code, answer.content) == (200, b"")
 
@@ -151,13 +151,13 @@ def test_a_fetch_that_waits_in_vain_is_answered_with_nothing(broker: BrokerProce
         ("offset=0&max_byte=1", "bad_request"),
     ],
 )
-def test_a_bad_fetch_is_refused_with_a_reason(broker: BrokerProcess, query: str, code: str) -> None:
+def test_invalid_fetch_is_rejected_with_a_reason(broker: BrokerProcess, query: str, code: str) -> None:
     answer = fetch(broker, query)
     assert (answer.status_code, answer.json()["code"]) == (400, code)
     assert answer.json()["message"]
 
 
-def test_trimmed_records_are_gone_and_the_first_that_is_there_is_named(tmp_path: Path) -> None:
+def test_fetch_of_trimmed_records_names_the_first_offset(tmp_path: Path) -> None:
     with Cluster(tmp_path, 1) as cluster:
         (broker,) = cluster.brokers
         cluster.create("t", retention_ms=1)
@@ -171,12 +171,12 @@ def test_trimmed_records_are_gone_and_the_first_that_is_there_is_named(tmp_path:
 
 
 @pytest.mark.parametrize("body", [b"", b"x", bytes(encode([b"a"]))[:-1], bytes(encode([b"a"])) * 2])
-def test_a_body_that_is_not_one_batch_is_refused(broker: BrokerProcess, body: bytes) -> None:
+def test_body_that_is_not_one_batch_is_rejected(broker: BrokerProcess, body: bytes) -> None:
     answer = broker.request("POST", "/v1/append?topic=t&partition=0", content=body)
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_batch")
 
 
-def test_a_batch_with_a_flipped_bit_is_refused(broker: BrokerProcess) -> None:
+def test_batch_with_a_flipped_bit_is_rejected(broker: BrokerProcess) -> None:
     body = encode([b"payload"])
     body[-5] ^= 1
     answer = broker.request("POST", "/v1/append?topic=t&partition=0", content=bytes(body))
@@ -184,19 +184,19 @@ def test_a_batch_with_a_flipped_bit_is_refused(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize("query", ["topic=x&partition=0", "topic=t&partition=7", "partition=0"])
-def test_an_unknown_partition_is_not_found(broker: BrokerProcess, query: str) -> None:
+def test_unknown_partition_is_not_found(broker: BrokerProcess, query: str) -> None:
     answer = broker.request("POST", f"/v1/append?{query}", content=bytes(encode([b"a"])))
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown_partition")
 
 
-def test_the_largest_batch_is_taken_and_a_larger_body_is_refused(broker: BrokerProcess) -> None:
+def test_largest_batch_is_accepted_and_a_larger_body_is_rejected(broker: BrokerProcess) -> None:
     large = encode([bytes(BATCH_BYTES_MAX - 4096)])
     assert broker.request("POST", "/v1/append?topic=t&partition=0", content=bytes(large)).status_code == 200
     answer = broker.request("POST", "/v1/append?topic=t&partition=0", content=bytes(33 << 20))
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
-def test_a_body_without_a_length_is_counted_as_it_comes(broker: BrokerProcess) -> None:
+def test_body_without_a_length_is_limited_while_it_arrives(broker: BrokerProcess) -> None:
     def endless() -> Iterator[bytes]:
         for _ in range(40):
             yield bytes(1 << 20)
@@ -208,14 +208,14 @@ def test_a_body_without_a_length_is_counted_as_it_comes(broker: BrokerProcess) -
     assert answer.status_code == 413
 
 
-def test_wrong_methods_and_paths_are_refused(broker: BrokerProcess) -> None:
+def test_wrong_methods_and_paths_are_rejected(broker: BrokerProcess) -> None:
     assert broker.request("GET", "/v1/append?topic=t&partition=0").status_code == 405
     assert broker.request("POST", "/v1/fetch?topic=t&partition=0&offset=0").status_code == 405
     assert broker.request("GET", "/v2/anything").json()["code"] == "not_found"
 
 
-def test_a_body_that_is_announced_and_does_not_come_holds_up_nobody(broker: BrokerProcess) -> None:
-    """What counts is what has arrived."""
+def test_announced_body_that_does_not_arrive_blocks_no_other_request(broker: BrokerProcess) -> None:
+    """Only received bytes count."""
     with contextlib.ExitStack() as stack:
         for _ in range(8):
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", broker.port)))
@@ -223,7 +223,7 @@ def test_a_body_that_is_announced_and_does_not_come_holds_up_nobody(broker: Brok
         assert append(broker, [b"not held up"]).status_code == 200
 
 
-def test_headers_and_orders_without_end_are_cut_off(broker: BrokerProcess) -> None:
+def test_endless_headers_and_commands_are_cut_off(broker: BrokerProcess) -> None:
     with socket.create_connection(("127.0.0.1", broker.port)) as sock, contextlib.suppress(OSError):
         sock.sendall(b"GET /healthz HTTP/1.1\r\n")
         for _ in range(100):
@@ -234,8 +234,8 @@ def test_headers_and_orders_without_end_are_cut_off(broker: BrokerProcess) -> No
     assert broker.get("/healthz") == {"status": "alive"}
 
 
-def test_more_bytes_under_way_than_allowed_are_refused_for_now(broker: BrokerProcess) -> None:
-    """A body that has mostly arrived holds its share; what is too much is told to come again."""
+def test_appends_beyond_the_limit_of_bytes_in_flight_are_rejected_temporarily(broker: BrokerProcess) -> None:
+    """A partly received body counts; excess requests get a retryable error."""
     with httpx.Client(base_url=broker.url, timeout=20) as slow:
         release = threading.Event()
 
@@ -259,14 +259,14 @@ def test_more_bytes_under_way_than_allowed_are_refused_for_now(broker: BrokerPro
 
 
 def in_flight(broker: BrokerProcess) -> float:
-    """Tell how many bytes of appends are under way."""
+    """Return the bytes of appends in flight."""
     text = broker.request("GET", "/metrics").text
     (line,) = [line for line in text.splitlines() if line.startswith('flotilla_in_flight_bytes{what="append"}')]
     return float(line.split()[-1])
 
 
-def test_more_connections_than_allowed_are_refused_for_now(broker: BrokerProcess) -> None:
-    """With 50 allowed, those beyond are answered with 503; the broker goes on, and is not taken for ill."""
+def test_connections_beyond_the_limit_are_rejected_temporarily(broker: BrokerProcess) -> None:
+    """With a limit of 50, further ones get 503; the broker continues and stays healthy."""
     with contextlib.ExitStack() as stack:
         for _ in range(60):
             stack.enter_context(socket.create_connection(("127.0.0.1", broker.port)))
@@ -283,8 +283,8 @@ def test_more_connections_than_allowed_are_refused_for_now(broker: BrokerProcess
 # -- orders -------------------------------------------------------------------------------------------------------
 
 
-def test_orders_of_a_writer_that_was_replaced_are_refused(tmp_path: Path) -> None:
-    """Guarantee 6. The highest epoch that was seen survives a restart."""
+def test_commands_of_a_replaced_writer_are_rejected(tmp_path: Path) -> None:
+    """Guarantee 6. The highest epoch survives a restart."""
     with Cluster(tmp_path, 1) as cluster:
         (broker,) = cluster.brokers
         cluster.writer_epoch = 7
@@ -299,7 +299,7 @@ def test_orders_of_a_writer_that_was_replaced_are_refused(tmp_path: Path) -> Non
         assert broker.put(REPLICA, {**order, "writer_epoch": 7})["topic"] == "t"
 
 
-def test_an_order_can_be_given_twice(cluster: Cluster, broker: BrokerProcess) -> None:
+def test_commands_are_idempotent(cluster: Cluster, broker: BrokerProcess) -> None:
     before = broker.get(REPLICA)
     cluster.create("t", 2)
     assert broker.get(REPLICA)["next_offset"] == before["next_offset"]
@@ -318,19 +318,19 @@ def test_an_order_can_be_given_twice(cluster: Cluster, broker: BrokerProcess) ->
         {"retention_ms": "long"},
     ],
 )
-def test_a_bad_order_changes_nothing(broker: BrokerProcess, change: dict[str, object]) -> None:
+def test_invalid_command_changes_nothing(broker: BrokerProcess, change: dict[str, object]) -> None:
     order = {"writer_epoch": 1, "topic": "t2", "members": [broker.id], **change}
     answer = broker.request("PUT", f"/v1/replicas/{'2' * 32}/0/1", json=order)
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
     assert broker.request("GET", f"/v1/replicas/{'2' * 32}/0/1").status_code == 404
 
 
-def test_a_replica_with_other_members_is_a_conflict(broker: BrokerProcess) -> None:
+def test_replica_with_other_members_is_a_conflict(broker: BrokerProcess) -> None:
     order = {"writer_epoch": 1, "topic": "t", "members": [broker.id, "0" * 32]}
     assert broker.request("PUT", REPLICA, json=order).json()["code"] == "conflict"
 
 
-def test_a_removed_replica_is_gone_for_good(broker: BrokerProcess) -> None:
+def test_removed_replica_does_not_come_back(broker: BrokerProcess) -> None:
     path = f"/v1/replicas/{'3' * 32}/0/1"
     broker.put(path, {"writer_epoch": 1, "topic": "gone", "members": [broker.id]})
     assert broker.request("DELETE", f"{path}?writer_epoch=1").status_code == 200
@@ -340,15 +340,15 @@ def test_a_removed_replica_is_gone_for_good(broker: BrokerProcess) -> None:
     assert (again.status_code, again.json()["code"]) == (409, "conflict"), "it would vote again in the same terms"
 
 
-def test_a_topic_made_again_under_the_same_name_waits_until_the_old_one_is_gone(broker: BrokerProcess) -> None:
-    """Otherwise nobody knows which of the two an append is for."""
+def test_recreated_topic_waits_until_the_old_one_is_removed(broker: BrokerProcess) -> None:
+    """Otherwise an append by name would be ambiguous."""
     order = {"writer_epoch": 1, "topic": "t", "members": [broker.id]}
     answer = broker.request("PUT", f"/v1/replicas/{'5' * 32}/0/1", json=order)
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
 
 
-def test_what_is_meant_for_one_topic_never_reaches_another_with_its_name(broker: BrokerProcess) -> None:
-    """By its id, a topic is found as long as it is there, and never the one that was made again under its name."""
+def test_request_for_one_topic_never_reaches_another_with_its_name(broker: BrokerProcess) -> None:
+    """A topic id finds its topic as long as it exists, and never a recreated one."""
     old, new = "6" * 32, "7" * 32
     one, two = f"id:{old}", f"id:{new}"
 
@@ -376,8 +376,8 @@ def test_what_is_meant_for_one_topic_never_reaches_another_with_its_name(broker:
     assert broker.request("GET", f"/v1/fetch?topic={one}&partition=0&offset=0").json()["code"] == "unknown_partition"
 
 
-def test_a_broker_belongs_to_one_cluster_for_good(tmp_path: Path) -> None:
-    """Orders of another cluster are refused, and its epochs do not count; also after kill -9."""
+def test_broker_belongs_permanently_to_one_cluster(tmp_path: Path) -> None:
+    """Commands of another cluster are rejected, and its epochs do not count; also after kill -9."""
     ours, other = "a" * 32, "b" * 32
     with Cluster(tmp_path, 1) as cluster:
         (broker,) = cluster.brokers
@@ -395,7 +395,7 @@ def test_a_broker_belongs_to_one_cluster_for_good(tmp_path: Path) -> None:
         broker.put("/v1/brokers", {"writer_epoch": 1, "brokers": {}, "cluster_id": ours})
 
 
-def test_a_broker_tells_where_it_is_reached(tmp_path: Path) -> None:
+def test_broker_reports_its_addresses(tmp_path: Path) -> None:
     flags = ("--advertise-host", "b.example", "--advertise-peer-port", "7", "--rack", "r1")
     with Cluster(tmp_path, 1, flags) as cluster:
         (broker,) = cluster.brokers
@@ -405,13 +405,13 @@ def test_a_broker_tells_where_it_is_reached(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("epoch", ["-1", "18446744073709551615", "18446744073709551616", "x"])
-def test_a_writer_epoch_that_nobody_can_have_is_refused(broker: BrokerProcess, epoch: str) -> None:
+def test_impossible_writer_epoch_is_rejected(broker: BrokerProcess, epoch: str) -> None:
     answer = broker.request("DELETE", f"/v1/replicas/{'6' * 32}/0/1?writer_epoch={epoch}")
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
 
 
-def test_an_order_that_is_refused_raises_the_writer_epoch_for_good(tmp_path: Path) -> None:
-    """The next one who gives orders with the old epoch is refused, also after a kill."""
+def test_rejected_command_raises_the_writer_epoch_permanently(tmp_path: Path) -> None:
+    """Later commands with the old epoch are rejected, also after a kill."""
     with Cluster(tmp_path, 1) as cluster:
         (broker,) = cluster.brokers
         assert broker.request("DELETE", f"{REPLICA}?writer_epoch=9").json()["code"] == "not_found"
@@ -422,22 +422,22 @@ def test_an_order_that_is_refused_raises_the_writer_epoch_for_good(tmp_path: Pat
 
 
 @pytest.mark.parametrize("host", ["bro\u0001ker", "a b", "", "x" * 300, "a/b"])
-def test_an_address_that_could_not_be_read_again_is_refused(broker: BrokerProcess, host: str) -> None:
-    """What a broker notes about itself it must be able to read at its next start."""
+def test_address_that_could_not_be_parsed_again_is_rejected(broker: BrokerProcess, host: str) -> None:
+    """A broker must be able to read its stored state at the next start."""
     address = {"host": host, "port": 1, "peer_host": "h", "peer_port": 1}
     answer = broker.request("PUT", "/v1/brokers", json={"writer_epoch": 1, "brokers": {"a" * 32: address}})
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
 
 
-def test_more_brokers_than_a_book_holds_are_refused(broker: BrokerProcess) -> None:
+def test_too_many_peers_are_rejected(broker: BrokerProcess) -> None:
     address = {"host": "h", "port": 1, "peer_host": "h", "peer_port": 1}
     brokers = {f"{number:032x}": address for number in range(1025)}
     answer = broker.request("PUT", "/v1/brokers", json={"writer_epoch": 1, "brokers": brokers})
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
 
 
-def test_an_append_that_a_stop_interrupts_ends_unknown(tmp_path: Path) -> None:
-    """It is on disk here and may be committed later: no other answer would be true."""
+def test_append_that_is_interrupted_by_a_stop_has_an_unknown_outcome(tmp_path: Path) -> None:
+    """It is on disk here and may be committed later."""
     with Cluster(tmp_path, 3) as cluster:
         cluster.create("t")
         leader = cluster.leader()
@@ -453,7 +453,7 @@ def test_an_append_that_a_stop_interrupts_ends_unknown(tmp_path: Path) -> None:
         assert (answers[0].status_code, answers[0].json()["code"]) == (504, "unknown_outcome")
 
 
-def test_a_sealed_partition_takes_no_records(broker: BrokerProcess) -> None:
+def test_sealed_partition_accepts_no_records(broker: BrokerProcess) -> None:
     path = f"/v1/replicas/{'4' * 32}/0/1"
     broker.put(path, {"writer_epoch": 1, "topic": "sealed", "members": [broker.id]})
     wait_until("a leader", lambda: broker.get(path)["settled"])
@@ -466,7 +466,7 @@ def test_a_sealed_partition_takes_no_records(broker: BrokerProcess) -> None:
 # -- health and docs ----------------------------------------------------------------------------------------------
 
 
-def test_health_readiness_and_figures(broker: BrokerProcess) -> None:
+def test_broker_serves_health_readiness_and_metrics(broker: BrokerProcess) -> None:
     append(broker, [b"counted"])
     assert broker.get("/healthz") == {"status": "alive"}
     assert broker.get("/readyz") == {"status": "ready", "reasons": []}
@@ -476,14 +476,16 @@ def test_health_readiness_and_figures(broker: BrokerProcess) -> None:
         "flotilla_append_bytes_total",
         "flotilla_append_seconds_bucket",
         "flotilla_flush_seconds_bucket",
+        'flotilla_replicas{role="leader"}',
         'flotilla_groups{role="leader"}',
+        "flotilla_peer_messages_rejected_total",
         "flotilla_log_bytes",
         "flotilla_disk_free_segments",
     ):
         assert name in text
 
 
-def test_the_docs_tell_of_every_path(broker: BrokerProcess) -> None:
+def test_docs_list_every_path(broker: BrokerProcess) -> None:
     schema = broker.get("/openapi.json")
     assert {"/v1/append", "/v1/fetch", "/healthz", "/readyz", "/metrics", "/v1/brokers"} <= set(schema["paths"])
     assert "requestBody" in schema["paths"]["/v1/append"]["post"]
@@ -495,7 +497,7 @@ def test_the_docs_tell_of_every_path(broker: BrokerProcess) -> None:
     json.dumps(schema)
 
 
-def test_a_request_id_goes_through(broker: BrokerProcess) -> None:
+def test_request_id_is_passed_through(broker: BrokerProcess) -> None:
     for path in ("/v1/fetch?topic=t&partition=0&offset=0", "/v1/broker", "/v1/fetch?topic=none&partition=0"):
         answer = broker.request("GET", path, headers={"x-request-id": "my.id-1"})
         assert answer.headers["x-request-id"] == "my.id-1"
@@ -504,13 +506,13 @@ def test_a_request_id_goes_through(broker: BrokerProcess) -> None:
     assert broker.request("GET", "/v1/fetch?topic=none&partition=0").headers["x-request-id"]
 
 
-def test_logs_are_json_when_nobody_looks(broker: BrokerProcess) -> None:
+def test_logs_are_json_without_a_terminal(broker: BrokerProcess) -> None:
     lines = [json.loads(line) for line in broker.log().splitlines()]
-    assert any(line["process"] == "broker" and "serves clients" in line["message"] for line in lines)
+    assert any(line["process"] == "broker" and "broker started" in line["message"] for line in lines)
 
 
-def test_a_line_of_the_log_has_the_id_of_its_own_request_alone(tmp_path: Path) -> None:
-    """What a broker does by itself is not told of the request that happened to wake it."""
+def test_log_line_has_only_the_id_of_its_own_request(tmp_path: Path) -> None:
+    """Background work is not attributed to the request that triggered it."""
     with Cluster(tmp_path, 1, ("--log-level", "debug")) as cluster:
         (broker,) = cluster.brokers
         cluster.create("t")
@@ -521,6 +523,6 @@ def test_a_line_of_the_log_has_the_id_of_its_own_request_alone(tmp_path: Path) -
         wait_until("the stranger to be dialed", lambda: larger in broker.log())
         cluster.leader()
         lines = [json.loads(line) for line in broker.log().splitlines()]
-        told = {line["logger"] for line in lines if line.get("request_id") == "the-order"}
-        assert told == {"flotilla.serving.front"}
+        answered = {line["logger"] for line in lines if line.get("request_id") == "the-order"}
+        assert answered == {"flotilla_server.application"}
         assert not [line for line in lines if line["logger"].endswith("dialer") and "request_id" in line]

@@ -1,4 +1,4 @@
-"""Who may do what on a broker: real processes that check their callers, with and without a manager."""
+"""Permissions on a broker: real processes with authentication, with and without a manager."""
 
 import concurrent.futures
 import json
@@ -14,9 +14,10 @@ import pytest
 
 from flotilla.access import AccessTable
 from flotilla.records import decode, encode, split
-from flotilla.serving.gate import Gate
 from flotilla_broker.access import FILE, write_table
-from flotilla_broker.api.rules import RULES
+from flotilla_broker.api.app import RULES
+from flotilla_server.authorization import Authorizer
+from flotilla_server.docs import VERSION
 from support.access import ENVIRONMENT, SYSTEM, Row, TableManager, bearer, hold, row, statuses_of, table_of
 from support.cluster import BrokerProcess, free_port, wait_until
 
@@ -49,7 +50,7 @@ TABLE = [
     row("GET /metrics",                                       200, 200, 200, 200, 200, 200, 200, 200),
     row("GET /openapi.json",                                  200, 200, 200, 200, 200, 200, 200, 200),
     row("GET /docs",                                          200, 200, 200, 200, 200, 200, 200, 200),
-    row("GET /docs/5.34.1/init.js",                           200, 200, 200, 200, 200, 200, 200, 200),
+    row(f"GET /docs/{VERSION}/init.js",                       200, 200, 200, 200, 200, 200, 200, 200),
     row("GET /favicon.ico",                                   200, 200, 200, 200, 200, 200, 200, 200),
 
     row("POST /v1/append?topic=orders&partition=0",           401, 401, 200, 403, 403, 403, 403, 200, content=BATCH),
@@ -96,7 +97,7 @@ TABLE = [
 
 
 def made(folder: Path, table: AccessTable | None, *flags: str) -> BrokerProcess:
-    """Make a broker that checks its callers, and has heard of these tokens before."""
+    """Make a broker with authentication and these tokens."""
     broker = BrokerProcess(folder, flags, ENVIRONMENT)
     if table is not None:
         broker.data.mkdir()
@@ -105,20 +106,20 @@ def made(folder: Path, table: AccessTable | None, *flags: str) -> BrokerProcess:
 
 
 def start(broker: BrokerProcess) -> None:
-    """Start it, and wait until it answers."""
+    """Start it, and wait until it responds."""
     broker.start()
     broker.wait_alive()
 
 
 def have(broker: BrokerProcess, topic: str, topic_id: str, partition: int) -> None:
-    """Have a partition with one replica, that leads."""
+    """Create a partition with one replica, which leads."""
     path = f"/v1/replicas/{topic_id}/{partition}/1"
     broker.put(path, {**ORDER, "topic": topic, "members": [broker.id]})
     wait_until("a leader", lambda: broker.get(path)["settled"])
 
 
 def ask(broker: BrokerProcess, method: str, target: str, headers: Mapping[str, str], **options: Any) -> httpx.Response:  # noqa: ANN401 - as httpx has it
-    """Ask as somebody, on a connection of their own."""
+    """Send a request with a token, on its own connection."""
     return httpx.request(method, broker.url + target, headers={**headers, **options.pop("more", {})}, **options)
 
 
@@ -137,29 +138,29 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.mark.parametrize("wanted", TABLE, ids=lambda wanted: wanted.request)
-def test_scopes_decide_who_may_do_what(broker: BrokerProcess, wanted: Row) -> None:
+def test_scopes_decide_which_requests_are_permitted(broker: BrokerProcess, wanted: Row) -> None:
     """For every path of a broker, and every kind of caller."""
     assert statuses_of(broker.url, wanted, CALLERS) == dict(zip(CALLERS, wanted.statuses, strict=True))
 
 
 def test_the_table_has_a_row_for_every_rule() -> None:
-    gate = Gate(None, RULES)
-    tried = [gate.find(wanted.method, wanted.target.partition("?")[0]) for wanted in TABLE]
+    authorizer = Authorizer(None, RULES)
+    tried = [authorizer.find(wanted.method, wanted.target.partition("?")[0]) for wanted in TABLE]
     assert [rule for rule in RULES if rule not in tried] == []
 
 
-def test_a_missing_scope_is_named(broker: BrokerProcess) -> None:
+def test_missing_scope_is_named(broker: BrokerProcess) -> None:
     refused = ask(broker, "POST", "/v1/append?topic=orders&partition=0", CONSUMER.headers, content=BATCH).json()
     assert (refused["code"], refused["message"]) == ("forbidden", "the scope produce on topic 'orders' is missing")
     assert refused["details"] == {"scope": "produce", "topic": "orders"}
     refused = ask(broker, "PUT", "/v1/brokers", ADMIN.headers, json={}).json()
-    assert refused["message"] == "only the servers of this cluster may do this"
+    assert refused["message"] == "only servers of this cluster may send this request"
     refused = ask(broker, "GET", "/v1/broker", ORDERS_ADMIN.headers).json()
     assert refused["message"] == "the scope admin on all topics is missing"
 
 
-def test_whether_a_topic_exists_is_told_to_those_who_may_use_it(broker: BrokerProcess) -> None:
-    """The same words for one that is there and one that is not, but for its name."""
+def test_existence_of_a_topic_is_visible_only_with_a_scope_on_it(broker: BrokerProcess) -> None:
+    """The messages for an existing and a missing topic differ only in the name."""
     there, nowhere = (
         ask(broker, "GET", f"/v1/fetch?topic={topic}&{FETCH}", PRODUCER.headers) for topic in ("orders", "nowhere")
     )
@@ -167,8 +168,8 @@ def test_whether_a_topic_exists_is_told_to_those_who_may_use_it(broker: BrokerPr
     assert there.json()["message"].replace("orders", "nowhere") == nowhere.json()["message"]
 
 
-def test_each_of_several_appends_is_checked_for_itself(broker: BrokerProcess) -> None:
-    """By name and by id, in one request: what one may not do does not hold up the rest, and is not done."""
+def test_each_of_several_appends_is_authorized_separately(broker: BrokerProcess) -> None:
+    """By name and by id: a forbidden append does not affect the others."""
     both = hold("produce:orders", "produce:nowhere")
     places = [("orders", 0), ("other", 0), (f"id:{TOPIC_ID}", 0), (f"id:{OTHER_ID}", 0), ("nowhere", 0), ("*", 0)]
     body = msgspec.msgpack.encode([[topic, index, BATCH] for topic, index in places])
@@ -186,38 +187,40 @@ def test_each_of_several_appends_is_checked_for_itself(broker: BrokerProcess) ->
     ]
     refusals = [result.get("error", {}).get("details") for result in answer.json()["results"]]
     assert refusals[1] == {"scope": "produce", "topic": "other"}
-    assert refusals[3] == {"scope": "produce", "topic": f"id:{OTHER_ID}"}, "who knows an id is not told the name"
+    assert refusals[3] == {"scope": "produce", "topic": f"id:{OTHER_ID}"}, "an id does not reveal the name"
     assert len(values(broker, "other", SYSTEM)) == before
 
 
 def values(broker: BrokerProcess, topic: str, headers: Mapping[str, str]) -> list[bytes]:
-    """Read what is in the first partition of a topic."""
+    """Return the records of the first partition of a topic."""
     answer = ask(broker, "GET", f"/v1/fetch?topic={topic}&{FETCH}", headers)
     answer.raise_for_status()
     return [bytes(value) for batch in split(answer.content) for value in decode(batch).values]
 
 
-def test_who_sends_a_large_body_in_vain_sees_why(broker: BrokerProcess) -> None:
-    """The answer comes before the body is read; a client that still sends gets it all the same."""
+def test_rejected_large_body_gets_a_response(broker: BrokerProcess) -> None:
+    """The response is sent before the body is read, and clients that still send receive it."""
     for headers, status in (({}, 401), (CONSUMER.headers, 403)):
         answer = ask(broker, "POST", "/v1/append?topic=orders&partition=0", headers, content=bytes(20 << 20))
         assert answer.status_code == status
 
 
-def test_the_docs_say_what_each_call_needs(broker: BrokerProcess) -> None:
+def test_docs_name_the_scope_of_each_operation(broker: BrokerProcess) -> None:
     paths = httpx.get(f"{broker.url}/openapi.json").json()["paths"]
     assert paths["/v1/append"]["post"]["security"] == [{"token": []}]
-    assert paths["/v1/brokers"]["put"]["description"].endswith("Needs: to be a server of the cluster.")
+    assert paths["/v1/brokers"]["put"]["description"].endswith(
+        "Requires the token that servers derive from their secret."
+    )
     assert "security" not in paths["/healthz"]["get"]
 
 
-def test_several_tokens_are_none(broker: BrokerProcess) -> None:
+def test_several_tokens_are_rejected(broker: BrokerProcess) -> None:
     shown = [("authorization", f"Bearer {holder.text}") for holder in (ADMIN, ADMIN)]
     assert httpx.get(f"{broker.url}/v1/broker", headers=shown).status_code == 401
     assert httpx.get(f"{broker.url}/v1/broker", headers=shown[:1]).status_code == 200
 
 
-def test_no_secret_is_in_the_log_or_in_the_metrics(broker: BrokerProcess) -> None:
+def test_logs_and_metrics_contain_no_secret(broker: BrokerProcess) -> None:
     text = broker.log() + httpx.get(f"{broker.url}/metrics").text
     for holder in (PRODUCER, CONSUMER, ORDERS_ADMIN, ADMIN, OTHER):
         assert holder.text[21:] not in text
@@ -226,7 +229,7 @@ def test_no_secret_is_in_the_log_or_in_the_metrics(broker: BrokerProcess) -> Non
     assert SYSTEM["authorization"].removeprefix("Bearer ") not in text
 
 
-def test_a_broker_that_has_never_heard_of_tokens_knows_servers_alone(tmp_path: Path) -> None:
+def test_broker_without_an_access_table_accepts_only_servers(tmp_path: Path) -> None:
     broker = made(tmp_path, None)
     try:
         start(broker)
@@ -239,7 +242,7 @@ def test_a_broker_that_has_never_heard_of_tokens_knows_servers_alone(tmp_path: P
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: data.replace("produce:orders", "produce:*")])
-def test_a_damaged_file_lets_nobody_in_and_is_told_in_the_log(tmp_path: Path, damage: Callable[[str], str]) -> None:
+def test_damaged_access_file_rejects_all_tokens_and_is_logged(tmp_path: Path, damage: Callable[[str], str]) -> None:
     broker = made(tmp_path, table_of(PRODUCER))
     file = broker.data / FILE
     file.write_text(damage(file.read_text(encoding="utf-8")), encoding="utf-8")
@@ -249,12 +252,12 @@ def test_a_damaged_file_lets_nobody_in_and_is_told_in_the_log(tmp_path: Path, da
         target = "/v1/append?topic=orders&partition=0"
         assert ask(broker, "POST", target, PRODUCER.headers, content=BATCH).status_code == 401
         assert ask(broker, "POST", target, SYSTEM, content=BATCH).status_code == 200
-        assert "Until a manager tells this broker of tokens, none is valid" in broker.log()
+        assert "rejecting all tokens" in broker.log()
     finally:
         broker.close()
 
 
-def test_a_token_expires_on_a_broker_that_is_cut_off(tmp_path: Path) -> None:
+def test_token_expires_on_an_isolated_broker(tmp_path: Path) -> None:
     short = hold("consume:*", expires_ms=time.time_ns() // 1_000_000 + 6000)
     broker = made(tmp_path, table_of(short, CONSUMER))
     try:
@@ -269,8 +272,8 @@ def test_a_token_expires_on_a_broker_that_is_cut_off(tmp_path: Path) -> None:
         broker.close()
 
 
-def test_tables_come_with_heartbeats_and_survive_a_restart_without_managers(tmp_path: Path) -> None:
-    """From a manager to memory to the disk; revocation within about two seconds; and all of it while reads go on."""
+def test_access_table_arrives_with_heartbeats_and_survives_a_restart_without_managers(tmp_path: Path) -> None:
+    """From a manager to memory to disk; revocation takes about two seconds; reads continue."""
     port = free_port()
     manager = TableManager(port, table_of(PRODUCER, CONSUMER))
     broker = made(tmp_path, None, "--managers", manager.url, "--manager-heartbeat-s", "0.5")
@@ -311,11 +314,11 @@ def test_tables_come_with_heartbeats_and_survive_a_restart_without_managers(tmp_
 
 
 def kept(file: Path) -> str:
-    """Return the version of the table that is on disk."""
+    """Return the version of the access table on disk."""
     return str(json.loads(file.read_text(encoding="utf-8"))["version"]) if file.exists() else ""
 
 
-def test_a_fetch_that_waits_brings_nothing_to_a_token_that_was_revoked_meanwhile(tmp_path: Path) -> None:
+def test_waiting_fetch_returns_nothing_to_a_revoked_token(tmp_path: Path) -> None:
     manager = TableManager(free_port(), table_of(PRODUCER, CONSUMER))
     broker = made(tmp_path, table_of(PRODUCER, CONSUMER), "--managers", manager.url, "--manager-heartbeat-s", "0.2")
     waiting = "/v1/fetch?topic=orders&partition=0&offset=latest&wait_ms=20000"
@@ -338,8 +341,8 @@ def test_a_fetch_that_waits_brings_nothing_to_a_token_that_was_revoked_meanwhile
         broker.close()
 
 
-def test_without_auth_nothing_changes(tmp_path: Path) -> None:
-    """Also where servers share a secret, and whatever somebody shows."""
+def test_without_authentication_tokens_are_ignored(tmp_path: Path) -> None:
+    """Also if servers share a secret, and with any token."""
     broker = BrokerProcess(tmp_path, (), {**ENVIRONMENT, "FLOTILLA_AUTH": "off"})
     try:
         start(broker)
@@ -352,11 +355,11 @@ def test_without_auth_nothing_changes(tmp_path: Path) -> None:
         broker.close()
 
 
-def test_a_broker_that_is_to_check_callers_needs_a_secret(tmp_path: Path) -> None:
+def test_broker_with_authentication_needs_a_secret(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, ("--auth", "on"))
     try:
         broker.start()
         wait_until("the broker to end", lambda: broker.exit_code is not None)
-        assert "secret is missing" in broker.log()
+        assert "secret is required" in broker.log()
     finally:
         broker.close()

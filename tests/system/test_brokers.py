@@ -1,4 +1,4 @@
-"""Three real brokers under load: killed, stopped, robbed of their data. They keep their word.
+"""Three real brokers under load: killed, stopped, with lost or damaged data.
 
 `KILL_SECONDS=600` keeps killing for as long.
 """
@@ -23,8 +23,8 @@ ELECTION_S_MAX = 1.0
 
 
 @pytest.mark.parametrize("victims", ["leader", "any", "all"])
-def test_brokers_killed_under_load_lose_nothing(tmp_path: Path, victims: str) -> None:
-    """Guarantees 1 to 5: kill -9 of the leader, of any one, of all three, again and again."""
+def test_killed_brokers_lose_no_acknowledged_record(tmp_path: Path, victims: str) -> None:
+    """Guarantees 1 to 5: kill -9 of the leader, of any broker, of all three, repeatedly."""
     rng = random.Random(victims)
     with Cluster(tmp_path, flags=QUICK) as cluster:
         cluster.create("t", PARTITIONS)
@@ -55,8 +55,8 @@ def test_brokers_killed_under_load_lose_nothing(tmp_path: Path, victims: str) ->
         print(f"{kills} kills, {load.acknowledged} records acknowledged")  # noqa: T201 - for long runs
 
 
-def test_a_stopped_follower_does_not_cost_the_leader_its_place(tmp_path: Path) -> None:
-    """A follower that sleeps for five seconds comes back without an election."""
+def test_stopped_follower_causes_no_election(tmp_path: Path) -> None:
+    """A follower that is stopped for five seconds rejoins without an election."""
     with Cluster(tmp_path, flags=QUICK) as cluster:
         cluster.create("t")
         leader = cluster.leader()
@@ -76,8 +76,8 @@ def test_a_stopped_follower_does_not_cost_the_leader_its_place(tmp_path: Path) -
         assert load.violations() == []
 
 
-def test_a_stopped_leader_is_replaced_and_acknowledges_nothing_afterwards(tmp_path: Path) -> None:
-    """A new leader within twice the longest time; what the old one had not committed, it never acknowledges."""
+def test_stopped_leader_is_replaced_and_acknowledges_nothing_afterwards(tmp_path: Path) -> None:
+    """A new leader is elected in time; the old one never acknowledges its uncommitted entries."""
     with Cluster(tmp_path, flags=QUICK) as cluster:
         cluster.create("t")
         old = cluster.leader()
@@ -98,8 +98,8 @@ def test_a_stopped_leader_is_replaced_and_acknowledges_nothing_afterwards(tmp_pa
         assert load.violations() == []
 
 
-def test_a_broker_that_lost_its_data_comes_back_as_somebody_else(tmp_path: Path) -> None:
-    """With the old id it could vote again in terms in which it had voted. The others go on without it."""
+def test_broker_that_lost_its_data_returns_with_a_new_id(tmp_path: Path) -> None:
+    """With the old id it could vote twice in a term. The others continue without it."""
     with Cluster(tmp_path, flags=QUICK) as cluster:
         cluster.create("t")
         load = Load("t", 1, cluster.brokers, random.Random(3))
@@ -126,7 +126,7 @@ def test_a_broker_that_lost_its_data_comes_back_as_somebody_else(tmp_path: Path)
 
 
 def fill(cluster: Cluster, rng: random.Random) -> tuple[Load, BrokerProcess]:
-    """Write some records; return the load, and a follower that was killed afterwards."""
+    """Write records; return the load, and a follower that was killed afterwards."""
     cluster.create("t")
     load = Load("t", 1, cluster.brokers, rng)
     load.run_while(lambda: wait_until("some records", lambda: load.acknowledged > 500))
@@ -138,7 +138,7 @@ def fill(cluster: Cluster, rng: random.Random) -> tuple[Load, BrokerProcess]:
 
 
 def spoil(broker: BrokerProcess, find: Callable[[bytes], int], size: int) -> None:
-    """Change some bytes of the segment that holds most, from the place that `find` names on."""
+    """Overwrite some bytes of the largest segment, from the position that `find` returns."""
     segment = max((broker.data / "log").glob("*.log"), key=lambda path: len(path.read_bytes().rstrip(b"\0")))
     data = bytearray(segment.read_bytes())
     start = find(bytes(data))
@@ -146,8 +146,8 @@ def spoil(broker: BrokerProcess, find: Callable[[bytes], int], size: int) -> Non
     segment.write_bytes(data)
 
 
-def test_a_replica_with_a_damaged_entry_is_taken_out_of_service(tmp_path: Path) -> None:
-    """Synced data that is not there any more is never taken for torn: the replica does not vote, and says why."""
+def test_replica_with_a_damaged_entry_is_quarantined(tmp_path: Path) -> None:
+    """Damaged synced data is never taken for a torn write: the replica does not vote, and reports the reason."""
     with Cluster(tmp_path, flags=QUICK) as cluster:
         load, victim = fill(cluster, random.Random(4))
         spoil(victim, lambda data: data.index(b"p0.0 100 "), 1)
@@ -155,7 +155,7 @@ def test_a_replica_with_a_damaged_entry_is_taken_out_of_service(tmp_path: Path) 
         victim.wait_alive()
         (broken,) = victim.get("/v1/replicas")["broken"]
         assert broken["topic"] == "t"
-        assert "rebuilt" in broken["reason"]
+        assert "rebuild it from another replica" in broken["reason"]
         answer = victim.request("GET", "/v1/fetch?topic=t&partition=0&offset=0&replica=any")
         assert (answer.status_code, answer.json()["code"]) == (503, "broken")
         order = {"writer_epoch": 1, "topic": "t", "members": [broker.id for broker in cluster.brokers]}
@@ -166,8 +166,8 @@ def test_a_replica_with_a_damaged_entry_is_taken_out_of_service(tmp_path: Path) 
         assert load.violations() == []
 
 
-def test_a_broker_that_cannot_tell_what_was_damaged_starts_anew(tmp_path: Path) -> None:
-    """A vote may have been among it: nothing of the store is trusted any more, and it is kept for whoever asks."""
+def test_broker_with_unknown_damage_starts_with_an_empty_store(tmp_path: Path) -> None:
+    """A vote may be lost, so the store is not trusted; it is kept for inspection."""
     with Cluster(tmp_path, flags=QUICK) as cluster:
         load, victim = fill(cluster, random.Random(5))
         before = victim.id
@@ -176,12 +176,12 @@ def test_a_broker_that_cannot_tell_what_was_damaged_starts_anew(tmp_path: Path) 
         victim.wait_alive()
         assert victim.id != before
         assert (victim.data / "log.damaged-1").is_dir()
-        assert "cannot be used" in victim.log()
+        assert "log is unusable" in victim.log()
         assert load.violations() == []
 
 
-def test_brokers_start_their_replicas_without_any_manager(tmp_path: Path) -> None:
-    """Everything that a broker needs is on its own disk: members, addresses, votes, records."""
+def test_brokers_start_their_replicas_without_managers(tmp_path: Path) -> None:
+    """A broker has everything it needs on its disk: members, addresses, votes, records."""
     with Cluster(tmp_path, flags=QUICK) as cluster:
         cluster.create("t", 2)
         load = Load("t", 2, cluster.brokers, random.Random(5))
@@ -198,8 +198,8 @@ def test_brokers_start_their_replicas_without_any_manager(tmp_path: Path) -> Non
         assert load.violations() == []
 
 
-def test_a_broker_that_is_told_to_stop_hands_its_leadership_over_first(tmp_path: Path) -> None:
-    """Nobody has to wait for an election's timeout."""
+def test_stopping_broker_transfers_leadership_first(tmp_path: Path) -> None:
+    """No election timeout is needed."""
     flags = ("--election-s-min", "6", "--election-s-max", "8")
     with Cluster(tmp_path, flags=flags) as cluster:
         cluster.create("t")
@@ -210,8 +210,8 @@ def test_a_broker_that_is_told_to_stop_hands_its_leadership_over_first(tmp_path:
         assert cluster.describe(successor)["term"] == term + 1
 
 
-def test_a_new_partition_has_a_leader_as_soon_as_one_is_asked_to_stand(tmp_path: Path) -> None:
-    """Though nobody would lose patience for a minute."""
+def test_new_partition_has_a_leader_as_soon_as_a_member_is_asked_to_campaign(tmp_path: Path) -> None:
+    """Although the election timeout is a minute."""
     patient = ("--heartbeat-s", "0.3", "--election-s-min", "60", "--election-s-max", "90")
     with Cluster(tmp_path, flags=patient) as cluster:
         wait_until("connections", lambda: all(len(b.get("/v1/broker")["connected"]) == 2 for b in cluster.brokers))
@@ -229,7 +229,7 @@ def test_a_new_partition_has_a_leader_as_soon_as_one_is_asked_to_stand(tmp_path:
         assert (chosen.get(path)["settled"], chosen.get(path)["term"]) == (True, term), "there is a leader, so it stays"
 
 
-def test_orders_for_a_leader_name_the_one_that_there_is(tmp_path: Path) -> None:
+def test_commands_for_a_leader_name_the_current_one(tmp_path: Path) -> None:
     with Cluster(tmp_path, flags=QUICK) as cluster:
         cluster.create("t")
         leader = cluster.leader()

@@ -1,4 +1,4 @@
-"""The client as programs use it, against a real system: what it made ends with it, in every way that a program ends."""
+"""The client library against a real cluster: resources are released in every way that a program ends."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ def values(client: Client, topic: str) -> list[bytes]:
         return [record.value for record in consumer.records(until="end")]
 
 
-def test_a_client_delivers_what_was_sent_before_it_is_closed(fleet: Fleet) -> None:
+def test_client_delivers_records_before_it_closes(fleet: Fleet) -> None:
     with Client(fleet.url) as client:
         client.topics.create("closed", partitions=1, replication=1)
         producer = client.producer(linger_s=60)
@@ -41,8 +41,8 @@ def test_a_client_delivers_what_was_sent_before_it_is_closed(fleet: Fleet) -> No
         assert values(client, "closed") == [str(at).encode() for at in range(100)]
 
 
-def test_a_program_that_ends_without_a_word_has_delivered_what_it_sent(fleet: Fleet) -> None:
-    """Who forgets `close` loses nothing: the interpreter does it at its end."""
+def test_program_that_exits_without_close_has_delivered_its_records(fleet: Fleet) -> None:
+    """The interpreter closes clients at exit."""
     with Client(fleet.url) as client:
         client.topics.create("forgotten", partitions=1, replication=1)
         program = (
@@ -54,8 +54,8 @@ def test_a_program_that_ends_without_a_word_has_delivered_what_it_sent(fleet: Fl
         assert values(client, "forgotten") == [b"one coffee"]
 
 
-def test_whoever_makes_a_topic_speaks_with_brokers_at_once(fleet: Fleet) -> None:
-    """What a manager answers to a new topic does not say where brokers are; the client finds out, and goes straight."""
+def test_creator_of_a_topic_connects_directly_to_brokers(fleet: Fleet) -> None:
+    """The response to a create has no broker addresses; the client looks them up."""
 
     def appends() -> float:
         found = re.findall(r'flotilla_requests_total{call="/v1/append".*} (\S+)', fleet.client.get("/metrics").text)
@@ -69,8 +69,8 @@ def test_whoever_makes_a_topic_speaks_with_brokers_at_once(fleet: Fleet) -> None
     assert appends() == before
 
 
-def test_a_client_remembers_only_what_is_open(fleet: Fleet) -> None:
-    """A program that makes a consumer for every question does not grow for ever."""
+def test_client_keeps_only_open_resources(fleet: Fleet) -> None:
+    """A program that opens a consumer per request does not grow."""
 
     async def work() -> int:
         async with AsyncClient(fleet.url) as client:
@@ -83,7 +83,7 @@ def test_a_client_remembers_only_what_is_open(fleet: Fleet) -> None:
     assert asyncio.run(work()) == 1
 
 
-def test_a_fork_is_told_to_make_a_client_of_its_own_and_does_not_disturb_its_parent(fleet: Fleet) -> None:
+def test_fork_must_create_its_own_client_and_does_not_disturb_its_parent(fleet: Fleet) -> None:
     with Client(fleet.url) as client:
         client.topics.create("forked", partitions=1, replication=1)
         producer = client.producer()
@@ -103,7 +103,7 @@ def test_a_fork_is_told_to_make_a_client_of_its_own_and_does_not_disturb_its_par
         assert values(client, "forked") == [b"before", b"from its own", b"after"]
 
 
-def test_who_cannot_be_reached_is_named_with_what_to_try() -> None:
+def test_unreachable_server_is_named_with_a_hint() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with (
         Client(url, request_s=0.5) as client,
@@ -116,7 +116,7 @@ def test_who_cannot_be_reached_is_named_with_what_to_try() -> None:
 @pytest.mark.parametrize(
     "options", [{"url": "ftp://x"}, {"route": "fast"}, {"ca": "/nowhere.pem"}, {"request_s": 0.0}], ids=str
 )
-def test_options_that_break_a_rule_are_refused_and_nothing_is_left_behind(options: dict[str, object]) -> None:
+def test_invalid_options_are_rejected_and_leave_nothing_open(options: dict[str, object]) -> None:
     with pytest.raises(ConfigInvalid, match=next(iter(options))) as caught:
         Client(**options)  # type: ignore[arg-type]  # what is wrong is the point
     assert isinstance(caught.value, FlotillaError)

@@ -1,4 +1,4 @@
-"""The client looks after a real system; and what the docs show of it works as it is shown."""
+"""The admin API of the client on a real cluster, and the examples of the docs."""
 
 import doctest
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flotilla import Client
-from flotilla.access import system_text
+from flotilla.access import system_token
 from flotilla.client.admin import GroupReset
 from flotilla.client.errors import NotAllowed, NotFound, OffsetOutOfRange, Refused, TopicExists, TopicMissing
 from flotilla.records import encode
@@ -26,7 +26,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield fleet
 
 
-def test_what_the_docs_show_is_what_happens(tmp_path: Path) -> None:
+def test_examples_of_the_docs_print_the_documented_output(tmp_path: Path) -> None:
     text = "\n".join(
         re.findall(
             r"^```pycon\n(.*?)^```",
@@ -42,7 +42,7 @@ def test_what_the_docs_show_is_what_happens(tmp_path: Path) -> None:
     assert failed == 0, "".join(said)
 
 
-def test_topics_live_and_die(fleet: Fleet) -> None:
+def test_topics_are_created_configured_and_deleted(fleet: Fleet) -> None:
     with Client(f"{fleet.url},{fleet.writer.url}") as client:
         made = client.topics.create("a.topic", partitions=1, retention_ms=None, compression="zstd")
         assert (made.retention_ms, made.compression, made.replication) == (None, "zstd", 3)
@@ -55,7 +55,7 @@ def test_topics_live_and_die(fleet: Fleet) -> None:
         fleet.client.post("/v1/append?topic=a.topic&partition=0", content=batch).raise_for_status()
         (offsets,) = client.topics.offsets("a.topic", at=before - timedelta(minutes=1))
         assert (offsets.first_offset, offsets.next_offset, offsets.offset) == (0, 4, 0)
-        with pytest.raises(OffsetOutOfRange, match="is yet to come") as caught:
+        with pytest.raises(OffsetOutOfRange, match="is above the next offset") as caught:
             client.topics.delete_records("a.topic", {0: 5})
         assert caught.value.next_offset == 4
         assert client.topics.delete_records("a.topic", {0: 3})[0].first_offset == 3
@@ -71,7 +71,7 @@ def test_topics_live_and_die(fleet: Fleet) -> None:
             client.topics.delete("a.topic")
 
 
-def test_groups_are_moved_in_every_way(fleet: Fleet) -> None:
+def test_groups_are_reset_in_every_way(fleet: Fleet) -> None:
     with Client(fleet.url) as client:
         client.topics.create("moved", partitions=1)
         batch = bytes(encode([b"x"] * 10))
@@ -91,8 +91,8 @@ def test_groups_are_moved_in_every_way(fleet: Fleet) -> None:
         client.groups.delete("movers", missing_ok=True)
 
 
-def test_what_is_asked_for_waits_for_the_writer(fleet: Fleet) -> None:
-    """A writer that is away for some seconds is no reason to fail."""
+def test_admin_requests_wait_for_the_writer(fleet: Fleet) -> None:
+    """A writer that is unavailable for some seconds causes no error."""
     with Client(fleet.url) as client:
         fleet.writer.kill()
         fleet.writer.start()
@@ -100,10 +100,10 @@ def test_what_is_asked_for_waits_for_the_writer(fleet: Fleet) -> None:
         assert len(client.brokers.list()) == 3
 
 
-def test_tokens_are_made_used_and_revoked(tmp_path: Path) -> None:
+def test_tokens_are_created_used_and_revoked(tmp_path: Path) -> None:
     with (
         Fleet(tmp_path, brokers=1, readers=1, environment=ENVIRONMENT) as fleet,
-        Client(fleet.url, token=system_text(SECRET.encode())) as client,
+        Client(fleet.url, token=system_token(SECRET.encode())) as client,
     ):
         made = client.tokens.create("shop", ["consume:orders"], expires_in=timedelta(hours=1), requests_per_s=50)
         assert [one.id for one in client.tokens.list()] == [made.id]

@@ -1,4 +1,4 @@
-"""Batches under an identity of one's own, on real processes: the same work stores nothing twice."""
+"""Batches with a chosen producer id, on real processes: repeated work is stored once."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -39,7 +39,7 @@ def batch(at: int, size: int = 10) -> list[bytes]:
 
 
 def work(client: Client, topic: str, batches: int, epoch: int = 0) -> list[int | None]:
-    """Append some batches, as somebody does who begins anew."""
+    """Append some batches with a new appender."""
     appender = client.appender(ID, epoch)
     return [appender.append(topic, 0, batch(at)) for at in range(batches)]
 
@@ -49,8 +49,8 @@ def stored(client: Client, topic: str) -> list[bytes]:
     return found
 
 
-def test_the_same_work_stores_nothing_twice(fleet: Fleet, client: Client, topic: str) -> None:
-    """Whether it had got far or not, and whether its broker was killed meanwhile; then it goes on."""
+def test_repeated_work_is_stored_once(fleet: Fleet, client: Client, topic: str) -> None:
+    """After any part of it, and after a kill of its broker; then it continues."""
     assert work(client, topic, BATCHES) == [10 * at for at in range(BATCHES)]
     fleet.brokers[0].kill()
     fleet.brokers[0].start()
@@ -59,7 +59,7 @@ def test_the_same_work_stores_nothing_twice(fleet: Fleet, client: Client, topic:
     assert stored(client, topic) == [b"%d" % at for at in range(10 * (BATCHES + 1))]
 
 
-def test_the_same_records_are_recognised_however_work_was_broken_off(client: Client, topic: str) -> None:
+def test_records_are_recognised_after_any_interruption(client: Client, topic: str) -> None:
     """A batch that was cut short, because there seemed to be no more records, is found again, and so is the rest.
 
     It may happen several times to the same work, and lie before what is remembered.
@@ -74,8 +74,8 @@ def test_the_same_records_are_recognised_however_work_was_broken_off(client: Cli
     assert found == values * 5
 
 
-def test_other_work_under_the_same_identity_is_refused(client: Client, topic: str) -> None:
-    """Other records where there are some: nothing is stored, and nothing that is remembered is taken for the same."""
+def test_different_records_with_the_same_producer_id_are_rejected(client: Client, topic: str) -> None:
+    """Nothing is stored where other records exist."""
     work(client, topic, BATCHES)
     other = client.appender(ID, 0)
     for at in range(BATCHES - 5):
@@ -87,8 +87,8 @@ def test_other_work_under_the_same_identity_is_refused(client: Client, topic: st
     assert stored(client, topic) == [b"%d" % at for at in range(10 * BATCHES)]
 
 
-def test_work_of_an_earlier_epoch_has_to_stop(client: Client, topic: str) -> None:
-    """A task that lives on after its query has gone on does not disturb it; another partition has its own sequences."""
+def test_appender_of_an_earlier_epoch_is_fenced(client: Client, topic: str) -> None:
+    """A task that outlives its query does not disturb it; each partition has its own sequences."""
     work(client, topic, 1, epoch=2)
     with pytest.raises(DeliveryFailed, match="expected epoch 2 or above"):
         work(client, topic, 1, epoch=1)

@@ -1,4 +1,4 @@
-"""Consumers on real processes: where they start, how they go on, and what they do while servers die."""
+"""Consumers on real processes: starting positions, seeking, and failures of servers."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from flotilla.client.async_consumer import AsyncConsumer
 from flotilla.client.config import ConsumerConfig, load_client
 from flotilla.client.engine import Engine
 from flotilla.client.errors import ClientClosed, ConfigInvalid, OffsetOutOfRange, TopicMissing
-from flotilla.client.positions import Place
+from flotilla.client.positions import TopicPartition
 from support.cluster import wait_until
 from support.consumers import Consumers, append, create
 from support.fleet import Fleet
@@ -45,8 +45,8 @@ def values(count: int, begin: int = 0) -> list[bytes]:
     return [str(begin + at).encode() for at in range(count)]
 
 
-def test_a_consumer_reads_all_partitions_each_in_order(fleet: Fleet, consumers: Consumers) -> None:
-    """Everything that is there comes, once, in the order of each partition; and then what is new."""
+def test_consumer_reads_all_partitions_each_in_order(fleet: Fleet, consumers: Consumers) -> None:
+    """All existing records once, in the order of each partition, then new ones."""
     create(fleet, "all", 3)
     for partition in range(3):
         for begin in (0, 5):
@@ -61,11 +61,11 @@ def test_a_consumer_reads_all_partitions_each_in_order(fleet: Fleet, consumers: 
         record = consumer.poll(SOON_S)
         assert record is not None
         assert (record.topic, record.partition, record.offset, record.value) == ("all", 1, 10, b"new")
-        assert consumer.lag() == dict.fromkeys((Place("all", at) for at in range(3)), 0)
+        assert consumer.lag() == dict.fromkeys((TopicPartition("all", at) for at in range(3)), 0)
 
 
-def test_a_consumer_starts_where_it_is_told(fleet: Fleet, consumers: Consumers) -> None:
-    """Earliest, latest, at a time; some partitions only."""
+def test_consumer_starts_at_the_given_position(fleet: Fleet, consumers: Consumers) -> None:
+    """Earliest, latest, a timestamp; some partitions only."""
     create(fleet, "starts", 2)
     append(fleet, "starts", 0, values(3))
     append(fleet, "starts", 1, values(3))
@@ -80,17 +80,17 @@ def test_a_consumer_starts_where_it_is_told(fleet: Fleet, consumers: Consumers) 
         assert [record.value for record in latest.records(max_records=1, timeout_s=SOON_S)] == [b"last"]
     with consumers.make("starts", partitions=[1]) as one:
         assert [record.value for record in one.records(until="end")] == [b"0", b"1", b"2", b"last"]
-        assert one.assignment == [Place("starts", 1)]
+        assert one.assignment == [TopicPartition("starts", 1)]
 
 
-def test_a_consumer_goes_elsewhere_pauses_and_stops(fleet: Fleet, consumers: Consumers) -> None:
+def test_consumer_seeks_pauses_and_stops(fleet: Fleet, consumers: Consumers) -> None:
     """seek, position, lag, pause, resume, stop."""
     create(fleet, "moves", 2)
     for partition in range(2):
         append(fleet, "moves", partition, values(10))
-    zero = Place("moves", 0)
+    zero = TopicPartition("moves", 0)
     with consumers.make("moves") as consumer:
-        consumer.pause(Place("moves", 1))
+        consumer.pause(TopicPartition("moves", 1))
         assert [record.offset for record in consumer.records(max_records=4)] == [0, 1, 2, 3]
         assert (consumer.position("moves", 0), consumer.lag()[zero]) == (4, 6)
         consumer.seek("moves", 0, 8)
@@ -104,7 +104,7 @@ def test_a_consumer_goes_elsewhere_pauses_and_stops(fleet: Fleet, consumers: Con
         assert list(consumer) == []
         threading.Timer(0.1, consumer.stop).start()
         assert list(consumer) == []
-        with pytest.raises(ConfigInvalid, match="partition 7 of 'moves' is not with this consumer"):
+        with pytest.raises(ConfigInvalid, match="moves-7 is not assigned to this consumer"):
             consumer.position("moves", 7)
         for wrong in (-1, "middle"):
             with pytest.raises(ConfigInvalid, match="to must be earliest, latest, a datetime, or an offset"):
@@ -114,7 +114,7 @@ def test_a_consumer_goes_elsewhere_pauses_and_stops(fleet: Fleet, consumers: Con
 
 
 def test_records_and_batches_can_be_mixed(fleet: Fleet, consumers: Consumers) -> None:
-    """Nothing comes twice and nothing is left out, whichever way one asks."""
+    """No record is repeated or skipped."""
     create(fleet, "mixed")
     append(fleet, "mixed", 0, values(6))
     append(fleet, "mixed", 0, values(2, 6))
@@ -126,8 +126,8 @@ def test_records_and_batches_can_be_mixed(fleet: Fleet, consumers: Consumers) ->
         assert [batch.values for batch in consumer.batches(until="end")] == [values(4, 2), values(2, 6)]
 
 
-def test_what_was_removed_is_passed_over_or_told(fleet: Fleet, consumers: Consumers) -> None:
-    """A beginning that moved is not waited for."""
+def test_removed_records_are_skipped_or_reported(fleet: Fleet, consumers: Consumers) -> None:
+    """A first offset that moved is not waited for."""
     create(fleet, "gone")
     append(fleet, "gone", 0, values(4))
     body = {"partitions": [{"partition": 0, "offset": 3}]}
@@ -141,10 +141,10 @@ def test_what_was_removed_is_passed_over_or_told(fleet: Fleet, consumers: Consum
             strict.poll(SOON_S)
 
 
-def test_a_topic_that_is_not_there_is_told_at_once_and_one_that_goes_when_it_goes(
+def test_missing_topic_is_reported_at_once_and_a_deleted_one_when_it_is_deleted(
     fleet: Fleet, consumers: Consumers
 ) -> None:
-    """A consumer never reads another topic that has the name."""
+    """A consumer never reads another topic with the same name."""
     with pytest.raises(TopicMissing, match="there is no topic 'never'"):
         consumers.make("never")
     create(fleet, "goes")
@@ -158,8 +158,8 @@ def test_a_topic_that_is_not_there_is_told_at_once_and_one_that_goes_when_it_goe
             consumer.poll(SOON_S)
 
 
-def test_partitions_that_a_topic_gets_are_read_from_their_beginning(fleet: Fleet, consumers: Consumers) -> None:
-    """A topic grows while it is read."""
+def test_new_partitions_are_read_from_their_first_offset(fleet: Fleet, consumers: Consumers) -> None:
+    """A topic gets partitions while it is read."""
     create(fleet, "grows")
     with consumers.make("grows", start="latest") as consumer:
         grown = fleet.client.patch("/v1/topics/grows", json={"partitions": 2})
@@ -170,8 +170,8 @@ def test_partitions_that_a_topic_gets_are_read_from_their_beginning(fleet: Fleet
         assert (record.partition, record.offset) == (1, 0)
 
 
-def test_the_async_face_reads_the_same(fleet: Fleet) -> None:
-    """One core, two faces."""
+def test_async_consumer_reads_the_same_records(fleet: Fleet) -> None:
+    """Both APIs share one implementation."""
     create(fleet, "async", 2)
     for partition in range(2):
         append(fleet, "async", partition, values(4))
@@ -192,8 +192,8 @@ def test_the_async_face_reads_the_same(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("route", ["direct", "gateway", "auto"])
-def test_nothing_is_lost_or_doubled_while_servers_die(tmp_path: Path, route: str) -> None:
-    """Leaders are killed, readers restarted and connections cut: a consumer reads on, in order, each record once."""
+def test_consumer_reads_each_record_once_while_servers_fail(tmp_path: Path, route: str) -> None:
+    """Leaders are killed, readers restarted and connections cut."""
     rng = random.Random(route)
     with Fleet(tmp_path, broker_flags=QUICK) as fleet, contextlib.closing(Proxy(fleet.port)) as proxy:
         create(fleet, "storm", 2, replication=3)
@@ -229,17 +229,17 @@ def strike(trouble: str, fleet: Fleet, proxy: Proxy, rng: random.Random) -> None
         proxy.heal()
 
 
-def test_memory_is_bounded_with_a_slow_user(fleet: Fleet, consumers: Consumers) -> None:
-    """However much there is, no more is fetched ahead than `prefetch_bytes`."""
+def test_prefetch_memory_is_bounded(fleet: Fleet, consumers: Consumers) -> None:
+    """A slow consumer fetches at most `prefetch_bytes` ahead."""
     create(fleet, "much", 2)
     for partition in range(2):
         for _ in range(20):
             append(fleet, "much", partition, [os.urandom(1 << 18)] * 4)
     with consumers.make("much", prefetch_bytes=8 << 20, fetch_bytes=2 << 20) as consumer:
-        lanes = consumer._core.fetcher.lanes.values()
-        wait_until("a full buffer", lambda: sum(lane.held_bytes for lane in lanes) > 4 << 20)
+        fetches = consumer._core.fetcher.fetches.values()
+        wait_until("a full buffer", lambda: sum(fetch.buffered_bytes for fetch in fetches) > 4 << 20)
         highest = 0
         for record in consumer.records(until="end"):
             assert len(record.value) == 1 << 18
-            highest = max(highest, sum(lane.held_bytes for lane in lanes))
+            highest = max(highest, sum(fetch.buffered_bytes for fetch in fetches))
         assert highest <= 8 << 20

@@ -1,4 +1,4 @@
-"""Consumers that share partitions, on real processes: they come, go, hang and die, and so do the servers."""
+"""Consumer groups of the client on real processes: members join, leave, hang and are killed, and so are servers."""
 
 import contextlib
 import signal
@@ -14,7 +14,7 @@ import pytest
 
 from flotilla.client.consumer import Consumer
 from flotilla.client.errors import ConfigInvalid, MemberGone
-from flotilla.client.positions import Place
+from flotilla.client.positions import TopicPartition
 from support import groupchild
 from support.cluster import wait_until
 from support.consumers import Consumers, append, create
@@ -49,7 +49,7 @@ def committed(fleet: Fleet, group: str) -> dict[int, int]:
 
 
 class Reader:
-    """A consumer that reads in a thread of its own."""
+    """A consumer that reads in a thread."""
 
     def __init__(
         self, consumer: Consumer, processed: list[tuple[int, int]], work: Callable[[], object] = lambda: None
@@ -67,7 +67,7 @@ class Reader:
                 for record in self.consumer:
                     self._processed.append((record.partition, record.offset))
                     self._work()
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever ends it
+        except BaseException as error:  # noqa: BLE001 - raised again at the end
             self._trouble = error
 
     def end(self) -> None:
@@ -78,8 +78,8 @@ class Reader:
             raise self._trouble
 
 
-def test_a_group_goes_on_where_it_was(fleet: Fleet, consumers: Consumers) -> None:
-    """What was finished is committed with the close, and not read again."""
+def test_group_continues_from_its_committed_offsets(fleet: Fleet, consumers: Consumers) -> None:
+    """Processed records are committed at close, and not read again."""
     create(fleet, "again")
     append(fleet, "again", 0, values(10))
     with consumers.make("again", group="again") as consumer:
@@ -99,7 +99,7 @@ def fail_at(consumer: Consumer, offset: int) -> None:
                 raise RuntimeError("went wrong")
 
 
-def test_commits_by_hand_are_the_only_ones_then(fleet: Fleet, consumers: Consumers) -> None:
+def test_manual_commits_are_the_only_ones(fleet: Fleet, consumers: Consumers) -> None:
     """commit() takes all that was handed out, or what is given."""
     create(fleet, "hand")
     append(fleet, "hand", 0, values(10))
@@ -111,12 +111,12 @@ def test_commits_by_hand_are_the_only_ones_then(fleet: Fleet, consumers: Consume
     assert committed(fleet, "hand") == {0: 3}
     with consumers.make("hand", group="hand", auto_commit_s=None) as consumer:
         assert next(iter(consumer)).offset == 3
-        consumer.commit({Place("hand", 0): 9})
+        consumer.commit({TopicPartition("hand", 0): 9})
     assert committed(fleet, "hand") == {0: 9}
 
 
-def test_commits_come_by_themselves(fleet: Fleet, consumers: Consumers) -> None:
-    """A record is finished with when the next one is asked for."""
+def test_auto_commit_commits_processed_records(fleet: Fleet, consumers: Consumers) -> None:
+    """A record is processed when the next one is requested."""
     create(fleet, "self")
     append(fleet, "self", 0, values(3))
     with consumers.make("self", group="self", auto_commit_s=0.1) as consumer:
@@ -126,8 +126,8 @@ def test_commits_come_by_themselves(fleet: Fleet, consumers: Consumers) -> None:
         wait_until("a commit", lambda: committed(fleet, "self") == {0: 2})
 
 
-def test_a_group_for_offsets_only_shares_nothing_out(fleet: Fleet, consumers: Consumers) -> None:
-    """With partitions of its own choice, a consumer uses a group as a memory."""
+def test_group_with_assigned_partitions_only_stores_offsets(fleet: Fleet, consumers: Consumers) -> None:
+    """A consumer with its own partitions uses a group as storage."""
     create(fleet, "memory", 2)
     append(fleet, "memory", 1, values(5))
     for expected in ([0, 1], [2, 3, 4]):
@@ -135,15 +135,13 @@ def test_a_group_for_offsets_only_shares_nothing_out(fleet: Fleet, consumers: Co
             assert [record.offset for record in consumer.records(max_records=len(expected))] == expected
     with (
         consumers.make("memory") as consumer,
-        pytest.raises(ConfigInvalid, match="commit is for consumers with a group"),
+        pytest.raises(ConfigInvalid, match="commit needs a consumer group"),
     ):
         consumer.commit()
 
 
-def test_members_share_and_each_record_comes_once_in_order_while_nobody_dies(
-    fleet: Fleet, consumers: Consumers
-) -> None:
-    """Members come and go while records come: each partition has one reader at a time, who finishes what it began."""
+def test_members_share_partitions_and_each_record_is_read_once_in_order(fleet: Fleet, consumers: Consumers) -> None:
+    """Members join and leave: each partition has one reader at a time, which finishes its records first."""
     create(fleet, "shared", PARTITIONS)
     processed: list[tuple[int, int]] = []  # by anybody, in the order in which work on them began
     readers: list[Reader] = []
@@ -168,15 +166,15 @@ def test_members_share_and_each_record_comes_once_in_order_while_nobody_dies(
     assert order == {partition: list(range(sent)) for partition in range(PARTITIONS)}
 
 
-def test_callbacks_tell_what_comes_and_goes_and_a_commit_is_still_possible(fleet: Fleet, consumers: Consumers) -> None:
-    """on_revoked comes when the user has finished, in the user's thread, before anybody else has the partition."""
+def test_callbacks_report_assignments_and_allow_a_last_commit(fleet: Fleet, consumers: Consumers) -> None:
+    """on_revoked runs in the user's thread, after its last record and before the next owner starts."""
     create(fleet, "told", 2)
     for partition in range(2):
         append(fleet, "told", partition, values(4))
-    said: list[tuple[str, list[Place]]] = []
+    said: list[tuple[str, list[TopicPartition]]] = []
     threads = set()
 
-    def revoked(places: list[Place]) -> None:
+    def revoked(places: list[TopicPartition]) -> None:
         threads.add(threading.current_thread())
         said.append(("revoked", places))
         first.commit()
@@ -189,7 +187,7 @@ def test_callbacks_tell_what_comes_and_goes_and_a_commit_is_still_possible(fleet
         on_revoked=revoked,
     )
     assert len(list(first.records(max_records=8))) == 8
-    assert said == [("assigned", [Place("told", 0), Place("told", 1)])]
+    assert said == [("assigned", [TopicPartition("told", 0), TopicPartition("told", 1)])]
     with consumers.make("told", group="told", auto_commit_s=None) as second:
         wait_until("a revocation", lambda: first.poll(0.05) is None and len(said) == 2)
         wait_until("a share", lambda: second.poll(0.05) is None and second.assignment)
@@ -200,8 +198,8 @@ def test_callbacks_tell_what_comes_and_goes_and_a_commit_is_still_possible(fleet
     assert committed(fleet, "told") == {0: 4, 1: 4}
 
 
-def test_a_group_follows_its_topic_as_it_grows_goes_and_comes_back(fleet: Fleet, consumers: Consumers) -> None:
-    """Partitions that come later are read from their beginning, also by those who began with the latest."""
+def test_group_follows_new_deleted_and_recreated_topics(fleet: Fleet, consumers: Consumers) -> None:
+    """New partitions are read from their first offset, also with auto_offset_reset=latest."""
     create(fleet, "life")
     append(fleet, "life", 0, [b"old"])
     with consumers.make("life", group="life", start="latest", session_s=1) as consumer:
@@ -216,31 +214,31 @@ def test_a_group_follows_its_topic_as_it_grows_goes_and_comes_back(fleet: Fleet,
         assert [record.value for record in consumer.records(max_records=1, timeout_s=SOON_S)] == [b"another"]
 
 
-def test_a_member_that_is_replaced_is_told_and_does_not_fight(fleet: Fleet, consumers: Consumers) -> None:
-    """Two processes with the same id would take turns for ever."""
+def test_replaced_member_stops_with_an_error(fleet: Fleet, consumers: Consumers) -> None:
+    """Two processes with the same id would replace each other endlessly."""
     create(fleet, "twins")
     with (
         consumers.make("twins", group="twins", member_id="me", session_s=1) as one,
         consumers.make("twins", group="twins", member_id="me", session_s=1) as two,
     ):
-        with pytest.raises(MemberGone, match="another consumer has joined group 'twins' as 'me'"):
+        with pytest.raises(MemberGone, match="another consumer joined group 'twins' with member_id 'me'"):
             one.poll(SOON_S)
         append(fleet, "twins", 0, values(1))
         assert two.poll(SOON_S) is not None
 
 
-def test_a_consumer_whose_user_hangs_leaves_and_comes_back(fleet: Fleet, consumers: Consumers) -> None:
-    """max_poll_s: others get the partitions of one that sends heartbeats and does nothing."""
+def test_consumer_that_does_not_poll_leaves_and_rejoins(fleet: Fleet, consumers: Consumers) -> None:
+    """max_poll_s: its partitions go to others although it sends heartbeats."""
     create(fleet, "hangs")
     append(fleet, "hangs", 0, values(3))
-    lost: list[Place] = []
+    lost: list[TopicPartition] = []
     options: dict[str, Any] = {"group": "hangs", "session_s": 1, "auto_commit_s": 0.1}
     with consumers.make("hangs", **options, max_poll_s=1.0, on_lost=lost.extend) as first:
         assert next(iter(first)).offset == 0
         with consumers.make("hangs", **options) as second:
             assert [record.offset for record in second.records(max_records=3, timeout_s=SOON_S)] == [0, 1, 2]
             assert first.poll(QUIET_S) is None
-            assert lost == [Place("hangs", 0)]
+            assert lost == [TopicPartition("hangs", 0)]
         append(fleet, "hangs", 0, values(1))
         record = first.poll(SOON_S)
         assert record is not None
@@ -259,7 +257,7 @@ class Child(ServerProcess):
 
     @property
     def id(self) -> str:
-        """Who it is in the group; another one after each start."""
+        """Member id; another one after each start."""
         return f"{self._number}-{self._starts}"
 
     def command(self) -> Sequence[str]:
@@ -268,14 +266,14 @@ class Child(ServerProcess):
 
     @property
     def found(self) -> list[tuple[int, int]]:
-        """What it got: partition and offset."""
+        """Received records: partition and offset."""
         text = self.file.read_text() if self.file.exists() else ""
         lines = [line.split() for line in text.splitlines(keepends=True) if line.endswith("\n")]
         return [(int(partition), int(offset)) for partition, offset, _ in lines]
 
 
-def test_every_record_is_processed_whoever_dies(tmp_path: Path) -> None:
-    """Members are killed and stopped, so are the writer, readers and leaders: each record comes at least once."""
+def test_every_record_is_processed_while_members_and_servers_are_killed(tmp_path: Path) -> None:
+    """Members, the writer, readers and leaders are killed and stopped: each record is read at least once."""
     with Fleet(tmp_path, broker_flags=QUICK) as fleet, contextlib.ExitStack() as ends:
         create(fleet, "storm", PARTITIONS, replication=3)
         children = [Child(tmp_path, at, fleet.url, "storm") for at in range(3)]
@@ -311,14 +309,14 @@ def test_every_record_is_processed_whoever_dies(tmp_path: Path) -> None:
 
 
 def is_whole(fleet: Fleet, group: str, children: list[Child]) -> bool:
-    """Tell whether everybody is in, and nobody else, and has its share."""
+    """Return whether exactly these members have joined, and have their share."""
     described = fleet.client.get(f"/v1/groups/{group}").json()
     members = {member["member_id"] for member in described.get("members", ())}
     return described.get("state") == "stable" and members == {child.id for child in children}
 
 
 def wait_for_all(children: list[Child], sent: int) -> None:
-    """Wait until each record was processed by somebody."""
+    """Wait until each record was processed."""
 
     def is_all() -> bool:
         return len({one for child in children for one in child.found}) == PARTITIONS * sent

@@ -1,4 +1,4 @@
-"""The producer of the client library on real processes, with everything that can happen to them meanwhile.
+"""The producer of the client library on real processes, while they fail.
 
 `KILL_SECONDS=600` keeps killing for as long.
 """
@@ -37,7 +37,7 @@ PARTITIONS = 3
 
 @contextlib.contextmanager
 def sending(fleet: Fleet, *routes: str, url: str | None = None, padding: int = 0) -> Iterator[list[Sender]]:
-    """Make a topic, and a sender for each route."""
+    """Create a topic, and a sender for each route."""
     fleet.create("t", PARTITIONS)
     with contextlib.ExitStack() as stack:
         senders = []
@@ -48,7 +48,7 @@ def sending(fleet: Fleet, *routes: str, url: str | None = None, padding: int = 0
 
 
 def check(fleet: Fleet, senders: list[Sender]) -> None:
-    """Nothing is lost, doubled or out of order; and all of it is acknowledged, for there was time enough."""
+    """No record is lost, duplicated or out of order, and all are acknowledged."""
     assert broken_promises(senders, fleet.brokers, "t", PARTITIONS) == []
     outcomes = {(sender.name, send.outcome) for sender in senders for send in sender.sends}
     assert outcomes == {(sender.name, Outcome.OK) for sender in senders}
@@ -60,7 +60,7 @@ def keep_on(disturb: Callable[[], object]) -> None:
         disturb()
 
 
-def test_records_arrive_by_every_route_with_keys_headers_times_and_compression(tmp_path: Path) -> None:
+def test_records_arrive_by_every_route_with_keys_headers_timestamps_and_compression(tmp_path: Path) -> None:
     with Fleet(tmp_path) as fleet:
         fleet.create("t", 4, batch_bytes_max=100_000)
         for route in ROUTES:
@@ -79,7 +79,7 @@ def test_records_arrive_by_every_route_with_keys_headers_times_and_compression(t
             assert producer.stats.acknowledged == 10_001
 
 
-def test_async_code_awaits_its_deliveries(tmp_path: Path) -> None:
+def test_async_producer_awaits_its_deliveries(tmp_path: Path) -> None:
     async def produce(url: str) -> None:
         engine = Engine(load_client(url, environment={}))
         async with AsyncProducer(engine) as producer:
@@ -92,8 +92,8 @@ def test_async_code_awaits_its_deliveries(tmp_path: Path) -> None:
         asyncio.run(produce(fleet.url))
 
 
-def test_leaders_killed_again_and_again_cost_nothing(tmp_path: Path) -> None:
-    """Guarantees 1 to 3, for the library: kill -9 of brokers under load, over all routes at once."""
+def test_producer_loses_nothing_while_leaders_are_killed(tmp_path: Path) -> None:
+    """Guarantees 1 to 3, for the library: kill -9 of brokers under load, by all routes."""
     rng = random.Random("leaders")
     with Fleet(tmp_path, broker_flags=QUICK) as fleet, sending(fleet, *ROUTES) as senders:
 
@@ -112,7 +112,7 @@ def test_leaders_killed_again_and_again_cost_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("victims", ["managers", "everything"])
-def test_servers_that_all_restart_cost_nothing(tmp_path: Path, victims: str) -> None:
+def test_producer_loses_nothing_while_all_servers_restart(tmp_path: Path, victims: str) -> None:
     """Guarantees 1 to 3, for the library: kill -9 of all managers, or of all servers at once."""
     with Fleet(tmp_path, broker_flags=QUICK) as fleet, sending(fleet, *ROUTES) as senders:
         straight = [sender for sender in senders if sender.name != "gateway"]
@@ -133,8 +133,8 @@ def test_servers_that_all_restart_cost_nothing(tmp_path: Path, victims: str) -> 
 
 
 @pytest.mark.parametrize("trouble", ["cut", "freeze"])
-def test_connections_that_break_cost_nothing(tmp_path: Path, trouble: str) -> None:
-    """Guarantees 2 and 3, for the library: answers are lost on the way, and nothing is stored twice."""
+def test_producer_loses_nothing_while_connections_break(tmp_path: Path, trouble: str) -> None:
+    """Guarantees 2 and 3, for the library: responses are lost, and nothing is stored twice."""
     rng = random.Random(trouble)
     fleet = Fleet(tmp_path, broker_flags=QUICK)
     with contextlib.ExitStack() as stack:
@@ -158,8 +158,8 @@ def test_connections_that_break_cost_nothing(tmp_path: Path, trouble: str) -> No
         check(fleet, senders)
 
 
-def test_memory_is_bounded_while_servers_hang(tmp_path: Path) -> None:
-    """Back pressure: what cannot be sent waits, up to `buffer_bytes`, and then whoever sends waits."""
+def test_producer_memory_is_bounded_while_servers_hang(tmp_path: Path) -> None:
+    """Back pressure: unsent records wait, up to `buffer_bytes`; then `send` blocks."""
     with Fleet(tmp_path) as fleet:
         fleet.create("t", PARTITIONS)
         with open_producer(fleet.url, "direct", buffer_bytes=8 << 20) as producer:
@@ -179,7 +179,7 @@ def test_memory_is_bounded_while_servers_hang(tmp_path: Path) -> None:
             assert producer.stats.buffered_bytes == 0
 
 
-def test_a_topic_that_is_made_again_gets_only_what_is_sent_to_it(tmp_path: Path) -> None:
+def test_recreated_topic_gets_only_its_own_records(tmp_path: Path) -> None:
     with Fleet(tmp_path) as fleet:
         fleet.create("t", 1)
         with open_producer(fleet.url, "direct") as producer:
@@ -194,7 +194,7 @@ def test_a_topic_that_is_made_again_gets_only_what_is_sent_to_it(tmp_path: Path)
             assert receipt.offset == 0
 
 
-def test_a_topic_that_grows_gets_records_in_its_new_partitions(tmp_path: Path) -> None:
+def test_new_partitions_of_a_topic_get_records(tmp_path: Path) -> None:
     with Fleet(tmp_path) as fleet:
         fleet.create("t", 1)
         with open_producer(fleet.url) as producer:
@@ -206,12 +206,12 @@ def test_a_topic_that_grows_gets_records_in_its_new_partitions(tmp_path: Path) -
             assert found == {0, 1, 2}
             assert fleet.client.patch("/v1/topics/t", json={"partitions": 4}).status_code == 200
             assert producer.send_many("t", [b"x"], partition=3).result(10)[0].offset == 0
-            with pytest.raises(RecordInvalid, match="topic 't' has 4 partitions, and no 4"):
+            with pytest.raises(RecordInvalid, match="topic 't' has no partition 4, only 0 to 3"):
                 producer.send("t", b"x", partition=4)
 
 
-def test_a_token_can_be_used_as_soon_as_it_is_made(tmp_path: Path) -> None:
-    """Brokers learn of tokens within about two seconds; whoever asks them straight does not notice."""
+def test_token_can_be_used_as_soon_as_it_is_created(tmp_path: Path) -> None:
+    """Brokers learn of tokens within about two seconds; direct clients do not notice."""
     with Fleet(tmp_path, environment=ENVIRONMENT) as fleet:
         fleet.create("t", PARTITIONS)
         made = fleet.client.post("/v1/tokens", json={"name": "x", "grants": ["produce:t"]})
@@ -222,8 +222,8 @@ def test_a_token_can_be_used_as_soon_as_it_is_made(tmp_path: Path) -> None:
             producer.send("t", b"x")
 
 
-def test_a_token_with_a_quota_slows_clients_down_and_costs_nothing(tmp_path: Path) -> None:
-    """429 is waited out inside, by producers and consumers, on both routes: everything arrives, once and in order."""
+def test_quota_slows_clients_down_without_loss(tmp_path: Path) -> None:
+    """Producers and consumers wait after a 429, on both routes; all records arrive once, in order."""
     values = [b"%d " % number + bytes(1000) for number in range(3000)]
     with Fleet(tmp_path, environment=ENVIRONMENT) as fleet:
         limits = {"bytes_per_s": 1 << 20, "grants": ["produce", "consume"], "name": "slow"}

@@ -1,4 +1,4 @@
-"""The control API on real processes: what an operator and brokers say to the writer, through any manager."""
+"""The control API on real processes: requests of the operator and of brokers, through any manager."""
 
 import contextlib
 import json
@@ -39,11 +39,11 @@ def delete(fleet: Fleet, name: str, owner: str = "") -> httpx.Response:
 
 
 def beat_of(fleet: Fleet, at: int = 0) -> dict[str, Any]:
-    """What a broker would say of itself."""
-    told = fleet.brokers[at].get("/v1/broker")
+    """Return the heartbeat of a broker."""
+    answered = fleet.brokers[at].get("/v1/broker")
     held = fleet.brokers[at].get("/v1/replicas")
-    del told["connected"]
-    return {**told, **held}
+    del answered["connected"]
+    return {**answered, **held}
 
 
 def send(fleet: Fleet, beat: object) -> httpx.Response:
@@ -51,7 +51,7 @@ def send(fleet: Fleet, beat: object) -> httpx.Response:
     return httpx.post(f"{fleet.url}/v1/control/heartbeat", content=body, timeout=60)
 
 
-def test_the_state_is_one_version_and_rises_with_every_change(fleet: Fleet) -> None:
+def test_state_has_one_version_that_grows_with_every_change(fleet: Fleet) -> None:
     before = state(fleet)
     assert state(fleet)["version"] == before["version"]
     assert put(fleet, "versioned").status_code == 200
@@ -66,7 +66,7 @@ def test_the_state_is_one_version_and_rises_with_every_change(fleet: Fleet) -> N
 
 
 def leaders(fleet: Fleet, name: str) -> list[int]:
-    """Count the leaders of each partition that brokers have reported."""
+    """Return the number of leaders of each partition that brokers reported."""
     found = [0, 0]
     for report in state(fleet)["reports"].values():
         for replica in report["replicas"]:
@@ -75,8 +75,8 @@ def leaders(fleet: Fleet, name: str) -> list[int]:
     return found
 
 
-def test_to_put_a_topic_is_idempotent_and_it_grows_while_it_is_used(fleet: Fleet) -> None:
-    """A topic's records stay where they are when it gets more partitions, and the new ones take records at once."""
+def test_put_topic_is_idempotent_and_adds_partitions_under_load(fleet: Fleet) -> None:
+    """Records stay where they are, and the new partitions accept records at once."""
     first = put(fleet, "grown", partitions=2, owner=OWNER).json()
     assert (first["state"], first["owner"], len(first["partitions"])) == ("ready", OWNER, 2)
     version = state(fleet)["version"]
@@ -99,10 +99,10 @@ def test_to_put_a_topic_is_idempotent_and_it_grows_while_it_is_used(fleet: Fleet
     assert delete(fleet, "grown", OWNER).status_code == 200
 
 
-def test_people_are_refused_what_belongs_to_a_resource_and_are_told_which(fleet: Fleet) -> None:
-    """A topic that a resource owns refuses HTTP deletion and names the resource."""
+def test_http_deletion_of_a_managed_topic_is_rejected_with_its_resource(fleet: Fleet) -> None:
+    """A topic that a resource owns rejects HTTP deletion and names the resource."""
     assert put(fleet, "owned", owner=OWNER).status_code == 200
-    text = f"Topic 'owned' belongs to {OWNER}; change or delete that instead."
+    text = f"Topic 'owned' is owned by {OWNER}; change or delete it there."
     refused(fleet.client.delete("/topics/owned"), text)
     refused(fleet.client.post("/topics", json={"name": "owned"}), "Topic already exists.")
     for response in (
@@ -118,7 +118,7 @@ def test_people_are_refused_what_belongs_to_a_resource_and_are_told_which(fleet:
     assert (gone.status_code, gone.json()["code"]) == (404, "not_found")
 
 
-def test_a_topic_that_people_made_can_be_adopted(fleet: Fleet) -> None:
+def test_unmanaged_topic_can_be_adopted(fleet: Fleet) -> None:
     fleet.create("adopted")
     adopted = put(fleet, "adopted", owner=OWNER, retention_ms=60_000)
     assert (adopted.json()["owner"], adopted.json()["retention_ms"]) == (OWNER, 60_000)
@@ -131,7 +131,7 @@ def test_a_topic_that_people_made_can_be_adopted(fleet: Fleet) -> None:
     assert delete(fleet, "adopted", OWNER).status_code == 200
 
 
-def test_an_owner_can_let_a_topic_go_and_nobody_else_can(fleet: Fleet) -> None:
+def test_only_the_owner_can_release_a_topic(fleet: Fleet) -> None:
     made = put(fleet, "released", owner=OWNER).json()
     url = f"{fleet.url}/v1/control/topics/released/owner"
     assert httpx.delete(url, params={"owner": "somebody/else"}, timeout=60).status_code == 409
@@ -144,8 +144,8 @@ def test_an_owner_can_let_a_topic_go_and_nobody_else_can(fleet: Fleet) -> None:
     assert httpx.delete(url, params={"owner": OWNER}, timeout=60).status_code == 404
 
 
-def test_a_topic_that_was_made_again_is_not_deleted_by_mistake(fleet: Fleet) -> None:
-    """Guarantee 7: whoever means another topic of the same name deletes nothing."""
+def test_recreated_topic_is_not_deleted_by_mistake(fleet: Fleet) -> None:
+    """Guarantee 7: a deletion with the id of another topic deletes nothing."""
     made = put(fleet, "again", owner=OWNER).json()
     url = f"{fleet.url}/v1/control/topics/again"
     other = httpx.delete(url, params={"owner": OWNER, "topic_id": "0" * 32}, timeout=60)
@@ -169,13 +169,13 @@ def test_a_topic_that_was_made_again_is_not_deleted_by_mistake(fleet: Fleet) -> 
         {"color": "red"},
     ],
 )
-def test_a_topic_that_cannot_be_is_refused_and_nothing_is_made(fleet: Fleet, spec: dict[str, object]) -> None:
+def test_invalid_topic_is_rejected_and_not_created(fleet: Fleet, spec: dict[str, object]) -> None:
     response = put(fleet, "impossible", **spec)
     assert 400 <= response.status_code < 500, response.text
     assert "impossible" not in fleet.get("/topics")["topics"]
 
 
-def test_an_operator_says_where_brokers_stand_and_keeps_replicas_away(fleet: Fleet) -> None:
+def test_operator_sets_racks_and_cordons_brokers(fleet: Fleet) -> None:
     ids = [broker.id for broker in fleet.brokers]
     url = f"{fleet.url}/v1/control/brokers"
     for at, id_ in enumerate(ids):
@@ -199,8 +199,8 @@ def test_an_operator_says_where_brokers_stand_and_keeps_replicas_away(fleet: Fle
     succeeded(fleet.client.delete("/topics/wide"))
 
 
-def test_heartbeats_that_are_malformed_or_foreign_are_refused_and_harm_nobody(fleet: Fleet) -> None:
-    """Whatever is sent to it, the writer goes on: no 5xx, no broker more, topics are made as before."""
+def test_invalid_and_foreign_heartbeats_are_rejected_without_harm(fleet: Fleet) -> None:
+    """The writer continues: no 5xx, no new broker, topics are created as before."""
     good = beat_of(fleet)
     hostile: list[object] = [
         b"",
@@ -235,8 +235,8 @@ def test_heartbeats_that_are_malformed_or_foreign_are_refused_and_harm_nobody(fl
     assert "Traceback" not in fleet.writer.log()
 
 
-def test_a_broker_that_nobody_reaches_disturbs_no_other_and_can_be_removed(fleet: Fleet) -> None:
-    """A registration that leads nowhere costs new topics nothing once it has missed its heartbeats."""
+def test_unreachable_broker_does_not_affect_others_and_can_be_removed(fleet: Fleet) -> None:
+    """A broker with a wrong address does not affect new topics after it missed its heartbeats."""
     ghost = {**beat_of(fleet), "id": ID, "port": free_port(), "peer_port": free_port(), "replicas": []}
     assert send(fleet, ghost).status_code == 200
     assert len(state(fleet)["brokers"]) == 4
@@ -254,8 +254,8 @@ def test_a_broker_that_nobody_reaches_disturbs_no_other_and_can_be_removed(fleet
     assert send(fleet, ghost).json()["known"] is False
 
 
-def test_a_heartbeat_that_claims_an_absurd_epoch_stops_the_writer_and_says_who_sent_it(tmp_path: Path) -> None:
-    """To stop is right, because it may be true; who claims it is named, and a new start finds the truth."""
+def test_heartbeat_with_an_absurd_epoch_stops_the_writer_and_is_logged_with_its_sender(tmp_path: Path) -> None:
+    """The epoch might be real, so the writer stops; a restart reads the epoch from the database."""
     with Fleet(tmp_path) as fleet:
         fleet.create("t")
         claim = {**beat_of(fleet), "writer_epoch": 1 << 62}
@@ -268,15 +268,15 @@ def test_a_heartbeat_that_claims_an_absurd_epoch_stops_the_writer_and_says_who_s
 
         wait_until("the writer to stop", has_stopped)
         assert fleet.writer.exit_code == BEHIND
-        assert f"broker {fleet.brokers[0].id} has had orders of writer epoch {1 << 62}" in fleet.writer.log()
+        assert f"broker {fleet.brokers[0].id} has received commands of writer epoch {1 << 62}" in fleet.writer.log()
         fleet.writer.start()
         fleet.wait_ready()
         fleet.create("after")
         assert fleet.get("/topics")["topics"] == ["t", "after"]
 
 
-def test_the_world_sees_neither_the_control_api_nor_metrics(fleet: Fleet) -> None:
-    """What an ingress exposes is the public port: the same API, but for what is the operator's."""
+def test_public_port_serves_neither_the_control_api_nor_metrics(fleet: Fleet) -> None:
+    """The public port, which an ingress exposes, has the same API without the operator's part."""
     port = free_port()
     other = ManagerProcess(fleet.folder, "public", "reader", fleet.database, flags=["--public-port", str(port)])
     other.start()
@@ -301,8 +301,8 @@ def answers(url: str) -> bool:
     return False
 
 
-def test_how_long_new_topics_keep_records_is_a_setting(tmp_path: Path) -> None:
-    """However a topic is made, what is not said about its retention is as managers are set."""
+def test_retention_of_new_topics_is_a_setting(tmp_path: Path) -> None:
+    """Topics without a retention get the default of the managers."""
     flags = ("--retention-ms", "5000000", "--retention-bytes", "10MiB")
     with Fleet(tmp_path, brokers=1, readers=1, manager_flags=flags) as small:
         succeeded(small.client.post("/topics", json={"name": "by-people", "replication": 1}))

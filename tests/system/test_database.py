@@ -1,4 +1,4 @@
-"""The whole system on a real PostgreSQL: restarted, killed, frozen under load."""
+"""A whole cluster on a real PostgreSQL, which is restarted, killed and frozen under load."""
 
 import random
 import time
@@ -9,14 +9,14 @@ import httpx
 import pytest
 
 from support.cluster import wait_until
-from support.crowd import Crowd, Listener, Person
 from support.fleet import Fleet
 from support.load import Load
 from support.postgres import Postgres, running_postgres
+from support.simpleclients import SimpleClients, SimpleConsumer, SimpleProducer
 from support.upprocess import UpProcess
 
 QUICK = ("--heartbeat-s", "0.1", "--election-s-min", "0.5", "--election-s-max", "1.0")
-AWAY = "The database does not answer; try again."
+AWAY = "The database is unavailable; try again."
 
 
 @pytest.fixture
@@ -31,57 +31,57 @@ def fleet(tmp_path: Path, postgres: Postgres) -> Iterator[Fleet]:
         yield fleet
 
 
-def test_postgresql_restarted_and_killed_under_load_costs_nothing(fleet: Fleet, postgres: Postgres) -> None:
+def test_postgresql_that_is_restarted_and_killed_under_load_loses_nothing(fleet: Fleet, postgres: Postgres) -> None:
     """Guarantees 1 to 5 and exactly-once consumption, while the database is restarted and killed."""
-    fleet.create("people", 2)
+    fleet.create("simple", 2)
     fleet.create("programs", 2)
-    ids = [fleet.consumer("people") for _ in range(3)]
-    crowd = Crowd(
-        "people",
+    ids = [fleet.consumer("simple") for _ in range(3)]
+    clients = SimpleClients(
+        "simple",
         2,
         fleet.brokers,
-        [Person(f"p{at}", "people", 2, fleet.producer("people"), fleet.url) for at in range(3)],
-        [Listener(f"c{at}", "people", id_, fleet.url) for at, id_ in enumerate(ids)],
+        [SimpleProducer(f"p{at}", "simple", 2, fleet.producer("simple"), fleet.url) for at in range(3)],
+        [SimpleConsumer(f"c{at}", "simple", id_, fleet.url) for at, id_ in enumerate(ids)],
     )
     load = Load("programs", 2, fleet.brokers, random.Random(7), gateways=[fleet.url], pause_s=0.005)
 
     def disturb() -> None:
         for hurt in (postgres.restart, postgres.kill):
-            crowd.wait_progress(20)
+            clients.wait_progress(20)
             load.wait_progress(20)
             hurt()
             if hurt == postgres.kill:
                 postgres.start()
-            before = [len(one.reads) for one in crowd.listeners]
-            wait_until("consume to work again", lambda before=before: all_have_read(crowd, before))  # type: ignore[misc]
+            before = [len(one.reads) for one in clients.consumers]
+            wait_until("consume to work again", lambda before=before: all_have_read(clients, before))  # type: ignore[misc]
 
-    load.run_while(lambda: crowd.run_while(disturb))
-    assert crowd.violations() == []
+    load.run_while(lambda: clients.run_while(disturb))
+    assert clients.violations() == []
     assert load.violations() == []
     fleet.create("afterwards")
-    assert fleet.get("/topics")["topics"] == ["people", "programs", "afterwards"]
+    assert fleet.get("/topics")["topics"] == ["simple", "programs", "afterwards"]
 
 
-def all_have_read(crowd: Crowd, before: list[int]) -> bool:
-    """Tell whether every consumer has got messages since."""
-    return all(len(one.reads) > count for one, count in zip(crowd.listeners, before, strict=True))
+def all_have_read(clients: SimpleClients, before: list[int]) -> bool:
+    """Return whether every consumer has received messages since."""
+    return all(len(one.reads) > count for one, count in zip(clients.consumers, before, strict=True))
 
 
 def wait_known(fleet: Fleet) -> None:
     """Wait until each manager has heard of topic and producer: within a second or so, without being asked."""
-    known = ("flotilla_known_producers 1.0", 'flotilla_topics{state="ready"} 1.0')
+    known = ("flotilla_cached_producers 1.0", 'flotilla_topics{state="ready"} 1.0')
 
     def everybody_knows() -> bool:
-        told = [httpx.get(f"{one.own_url}/metrics").text for one in fleet.managers]
-        return all(line in text for text in told for line in known)
+        answered = [httpx.get(f"{one.own_url}/metrics").text for one in fleet.managers]
+        return all(line in text for text in answered for line in known)
 
     wait_until("all managers to know topic and producer", everybody_knows)
 
 
-def test_while_the_database_is_away_produce_and_fetch_go_on_and_the_rest_says_so(
+def test_produce_and_fetch_continue_without_the_database_and_other_requests_return_503(
     fleet: Fleet, postgres: Postgres
 ) -> None:
-    """While the database is away, produce and `/v1` fetch go on; the rest answers 503; it all comes back by itself."""
+    """Without the database, produce and `/v1` fetch continue; other requests return 503; all recover by themselves."""
     fleet.create("t", 1)
     producer, consumer = fleet.producer("t"), fleet.consumer("t")
     managers = [one.own_url for one in fleet.managers]
@@ -115,8 +115,8 @@ def test_while_the_database_is_away_produce_and_fetch_go_on_and_the_rest_says_so
     fleet.create("n")
 
 
-def test_a_database_that_hangs_is_given_up_in_time(fleet: Fleet, postgres: Postgres) -> None:
-    """A database that says nothing, with its connections open, does not hold up produce, nor calls for ever."""
+def test_hanging_database_times_out(fleet: Fleet, postgres: Postgres) -> None:
+    """A database that hangs with open connections delays neither produce nor other requests forever."""
     fleet.create("t", 1)
     producer, consumer = fleet.producer("t"), fleet.consumer("t")
     produce = {"topic": "t", "producer_id": producer, "message": "m"}
@@ -135,12 +135,12 @@ def test_a_database_that_hangs_is_given_up_in_time(fleet: Fleet, postgres: Postg
     wait_until("consume", lambda: fleet.client.get("/consumer/consume", params=params).status_code == 200)
 
 
-def test_managers_wait_for_a_database_that_is_not_there_yet(tmp_path: Path, postgres: Postgres) -> None:
+def test_managers_wait_for_a_database_that_starts_later(tmp_path: Path, postgres: Postgres) -> None:
     fleet = Fleet(tmp_path, database=postgres.new_database(), brokers=1, readers=1)
     postgres.stop()
     try:
         fleet.start()
-        wait_until("the writer to say so", lambda: "the database cannot be used yet" in fleet.writer.log())
+        wait_until("the writer to say so", lambda: "waiting for the database" in fleet.writer.log())
         response = httpx.get(f"{fleet.writer.url}/readyz", timeout=30)
         assert response.status_code == 503
         assert "database" in response.json()["reasons"][0]
@@ -151,7 +151,7 @@ def test_managers_wait_for_a_database_that_is_not_there_yet(tmp_path: Path, post
         fleet.close()
 
 
-def test_make_run_works_on_postgresql_too(tmp_path: Path, postgres: Postgres) -> None:
+def test_up_works_on_postgresql(tmp_path: Path, postgres: Postgres) -> None:
     with UpProcess(tmp_path / "data", "--database", postgres.new_database()) as up:
         up.wait_ready()
         created = httpx.post(f"{up.url}/topics", json={"name": "t"}, timeout=30)

@@ -1,4 +1,4 @@
-"""PostgreSQL with a standby: the primary dies under load, the standby takes over, and the managers' store goes on."""
+"""PostgreSQL with a standby: the primary is killed under load, and the managers' store uses the standby."""
 
 import asyncio
 import threading
@@ -8,7 +8,7 @@ from typing import Self
 
 import pytest
 
-from flotilla_manager.metadata import AsyncMetadata, DatabaseAway, Limits, OutcomeUnknown, Store, open_store
+from flotilla_manager.metadata import AsyncMetadata, DatabaseUnavailable, Limits, OutcomeUnknown, Store, open_store
 from support.cluster import wait_until
 from support.metadata import a_step, a_topic, an_id, ready_topic
 from support.postgres import Postgres, postgres_folder, running_postgres
@@ -18,7 +18,7 @@ LIMITS = Limits(connect_s=2, statement_ms=2_000, lock_ms=1_000)
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Postgres, Postgres]]:
-    """A primary, and a standby that has everything that the primary commits."""
+    """A primary with a synchronous standby."""
     with running_postgres() as primary, postgres_folder() as folder:
         standby = Postgres(folder)
         standby.copy_from(primary)
@@ -35,7 +35,7 @@ def pair() -> Iterator[tuple[Postgres, Postgres]]:
 
 @pytest.fixture
 def store(pair: tuple[Postgres, Postgres]) -> Iterator[Store]:
-    """A store that knows both servers, the standby first."""
+    """A store with both servers in its URL, the standby first."""
     primary, standby = pair
     name = primary.new_database().rpartition("/")[2]
     # The standby has what is committed but may not show it yet, and libpq takes an unknown database for a final answer.
@@ -50,11 +50,11 @@ def store(pair: tuple[Postgres, Postgres]) -> Iterator[Store]:
 
 
 class Load:
-    """Moves a consumer on for as long as it is let, and notes the last version that the database confirmed."""
+    """Advances a consumer, and records the last version that the database confirmed."""
 
     def __init__(self, store: Store) -> None:
         self.confirmed = 0
-        self.failures: list[DatabaseAway] = []
+        self.failures: list[DatabaseUnavailable] = []
         self._store = store
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -71,7 +71,7 @@ class Load:
         while not self._ended.is_set():
             try:
                 self._step()
-            except DatabaseAway as error:
+            except DatabaseUnavailable as error:
                 self.failures.append(error)
                 self._ended.wait(0.05)
 
@@ -83,10 +83,8 @@ class Load:
             self.confirmed = consumer.version + 1
 
 
-def test_a_standby_takes_over_and_nothing_that_was_committed_is_lost(
-    pair: tuple[Postgres, Postgres], store: Store
-) -> None:
-    """The same store, with the same URL of two hosts, finds the new primary by itself."""
+def test_standby_takes_over_without_losing_commits(pair: tuple[Postgres, Postgres], store: Store) -> None:
+    """The same store, with one URL of two hosts, finds the new primary."""
     primary, standby = pair
     epoch = store.take_over("http://writer")
     made = ready_topic(store, epoch, a_topic(partitions=2))
@@ -103,15 +101,15 @@ def test_a_standby_takes_over_and_nothing_that_was_committed_is_lost(
     assert found.positions == (found.version, 0)
     assert found.version >= load.confirmed
     assert store.snapshot().topics == (made,)
-    store.beat(epoch)
+    store.heartbeat(epoch)
     assert store.take_over("http://next") == epoch + 1
-    assert all("the database is away" in str(failure) for failure in load.failures)
+    assert all("database unavailable" in str(failure) for failure in load.failures)
 
 
-def test_a_change_that_only_the_primary_has_is_not_reported_as_made(
+def test_change_that_only_the_primary_has_is_not_reported_as_committed(
     pair: tuple[Postgres, Postgres], store: Store
 ) -> None:
-    """PostgreSQL calls a commit a success when its wait for the standby is cancelled; we do not."""
+    """PostgreSQL reports success if the wait for the standby is cancelled; the store does not."""
     primary, standby = pair
     cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
     standby.freeze()
@@ -119,22 +117,22 @@ def test_a_change_that_only_the_primary_has_is_not_reported_as_made(
         with ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(store.take_over, "http://writer")
             wait_until("a commit that waits for the standby", lambda: primary.execute(cancel))
-            with pytest.raises(OutcomeUnknown, match="whether the change will last is unknown"):
+            with pytest.raises(OutcomeUnknown, match="may be lost in a failover"):
                 waiting.result()
     finally:
         standby.thaw()
     assert store.writer().epoch == 1
-    store.beat(1)
+    store.heartbeat(1)
 
 
-def test_nobody_waits_without_end_for_a_standby_that_is_away(pair: tuple[Postgres, Postgres], store: Store) -> None:
+def test_wait_for_a_missing_standby_is_bounded(pair: tuple[Postgres, Postgres], store: Store) -> None:
     _, standby = pair
 
     async def call() -> None:
         metadata = AsyncMetadata(store, deadline_s=1.0)
         standby.freeze()
         try:
-            with pytest.raises(OutcomeUnknown, match="no answer within 1 s"):
+            with pytest.raises(OutcomeUnknown, match="no response within 1 s"):
                 await metadata.call(store.take_over, "http://writer")
         finally:
             standby.thaw()
@@ -144,11 +142,11 @@ def test_nobody_waits_without_end_for_a_standby_that_is_away(pair: tuple[Postgre
     wait_until("the commit to be complete", lambda: store.writer().epoch == 1)
 
 
-def test_a_standby_alone_is_away_for_whoever_wants_to_write(pair: tuple[Postgres, Postgres], store: Store) -> None:
+def test_standby_alone_is_unavailable_for_writes(pair: tuple[Postgres, Postgres], store: Store) -> None:
     primary, standby = pair
     store.take_over("http://writer")
     primary.stop()
-    with pytest.raises(DatabaseAway, match="session is read-only"):
+    with pytest.raises(DatabaseUnavailable, match="session is read-only"):
         store.writer()
     standby.promote()
     assert store.writer().epoch == 1

@@ -1,4 +1,4 @@
-"""Deleted records on real processes: gone for every reader at once, on all replicas, whoever is killed afterwards.
+"""Deleted records on real processes: invisible for every reader at once, on all replicas, also after kills.
 
 Brokers wait for one another's votes as short as that works here, so that a killed leader costs about a second.
 """
@@ -27,7 +27,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture(autouse=True)
 def all_alive(fleet: Fleet) -> None:
-    """A test may have ended some."""
+    """Restart processes that a test has stopped."""
     fleet.start()
     fleet.wait_ready()
 
@@ -58,7 +58,7 @@ def ask(fleet: Fleet, topic: str, *cuts: tuple[int, object], by: ManagerProcess 
 
 
 def delete(fleet: Fleet, topic: str, offset: object, by: ManagerProcess | None = None) -> tuple[int, int]:
-    """Delete records of partition 0; return where it begins and ends."""
+    """Delete records of partition 0; return its first and next offset."""
     (found,) = ok(ask(fleet, topic, (0, offset), by=by))["partitions"]
     assert found["partition"] == 0
     return found["first_offset"], found["next_offset"]
@@ -80,7 +80,7 @@ def leader(fleet: Fleet, topic: str) -> BrokerProcess:
 
 
 def begins(fleet: Fleet, topic: str) -> set[int]:
-    """Where the replicas of partition 0 begin, each as it knows it."""
+    """Return the first offset of each replica of partition 0."""
     found = [one for broker in fleet.brokers if broker.is_running for one in broker.get("/v1/replicas")["replicas"]]
     return {one["first_offset"] for one in found if (one["topic"], one["partition"]) == (topic, 0)}
 
@@ -89,7 +89,7 @@ def begins(fleet: Fleet, topic: str) -> set[int]:
 
 
 def test_no_reader_sees_a_deleted_record(fleet: Fleet) -> None:
-    """Deleted up to the middle of a batch: who fetches, looks up, tails, consumes or counts begins right there."""
+    """Deleted up to the middle of a batch: fetch, lookup, tail, consume and size start there."""
     fleet.create("seen", partitions=1)
     old = fleet.consumer("seen")
     assert append(fleet, "seen", 10) == 0
@@ -100,9 +100,9 @@ def test_no_reader_sees_a_deleted_record(fleet: Fleet) -> None:
         gone = refused(fetch(fleet.url, "seen", below), 400, "offset_out_of_range")
         assert gone["details"] == {"first_offset": 4, "next_offset": 20}
     for offset in (4, "earliest"):
-        told = ok(fetch(fleet.url, "seen", offset))
-        assert [one["offset"] for one in told["records"]] == list(range(4, 20))
-        assert told["first_offset"] == 4
+        answered = ok(fetch(fleet.url, "seen", offset))
+        assert [one["offset"] for one in answered["records"]] == list(range(4, 20))
+        assert answered["first_offset"] == 4
     query: dict[str, str | int] = {"topic": "seen", "partition": 0, "offset": 4}
     raw = httpx.get(f"{leader(fleet, 'seen').url}/v1/fetch", params=query)
     assert [decode(part).header.base_offset for part in split(raw.content)] == [0, 10], "batches are whole"
@@ -118,7 +118,7 @@ def test_no_reader_sees_a_deleted_record(fleet: Fleet) -> None:
     assert json.loads(first.removeprefix("data: "))["offset"] == 4
 
 
-def test_no_manager_hands_out_a_deleted_record_that_it_has_fetched_before(fleet: Fleet) -> None:
+def test_managers_do_not_serve_deleted_records_from_their_cache(fleet: Fleet) -> None:
     fleet.create("kept", partitions=1)
     append(fleet, "kept", 20)
     consumers = {manager: fleet.consumer("kept") for manager in fleet.managers}
@@ -135,7 +135,7 @@ def test_no_manager_hands_out_a_deleted_record_that_it_has_fetched_before(fleet:
 # -- what can be asked for ---------------------------------------------------------------------------------------------
 
 
-def test_it_never_goes_back_and_to_say_it_again_changes_nothing(fleet: Fleet) -> None:
+def test_first_offset_never_decreases_and_deletion_is_idempotent(fleet: Fleet) -> None:
     fleet.create("again", partitions=1)
     append(fleet, "again", 10)
     for manager in fleet.managers:  # any of them
@@ -145,7 +145,7 @@ def test_it_never_goes_back_and_to_say_it_again_changes_nothing(fleet: Fleet) ->
     assert delete(fleet, "again", 3) == (7, 10)
 
 
-def test_latest_empties_a_partition_and_offsets_go_on(fleet: Fleet) -> None:
+def test_deletion_up_to_latest_empties_a_partition_and_offsets_continue(fleet: Fleet) -> None:
     fleet.create("empty", partitions=2)
     append(fleet, "empty", 10)
     append(fleet, "empty", 3, partition=1)
@@ -168,15 +168,15 @@ def test_latest_empties_a_partition_and_offsets_go_on(fleet: Fleet) -> None:
     assert [one["offset"] for one in ok(fetch(fleet.url, "empty", "earliest"))["records"]] == [10, 11]
 
 
-def test_what_cannot_be_done_changes_nothing(fleet: Fleet) -> None:
-    """Guarantee 7: bad input never costs data, also that of the partitions beside it in the same request."""
+def test_invalid_deletion_changes_nothing(fleet: Fleet) -> None:
+    """Guarantee 7: invalid input deletes nothing, also not in other partitions of the request."""
     fleet.create("careful", partitions=2)
     append(fleet, "careful", 10)
     append(fleet, "careful", 10, partition=1)
     beyond = refused(ask(fleet, "careful", (0, 5), (1, 11)), 400, "offset_out_of_range")
     assert beyond["details"] == {"partition": 1, "first_offset": 0, "next_offset": 10}
     refused(ask(fleet, "careful", (0, 5), (2, 5)), 404, "unknown_partition")
-    assert "twice" in refused(ask(fleet, "careful", (0, 5), (0, 6)), 400, "bad_request")["message"]
+    assert "more than once" in refused(ask(fleet, "careful", (0, 5), (0, 6)), 400, "bad_request")["message"]
     for offset in (-1, 1 << 63, "earliest", "5", None, 1.5, True):
         refused(ask(fleet, "careful", (0, 5), (1, offset)), 400, "bad_request")
     for body in ("{}", '{"partitions": []}', '{"partitions": [{"partition": 0}]}', "nonsense"):
@@ -188,7 +188,7 @@ def test_what_cannot_be_done_changes_nothing(fleet: Fleet) -> None:
     assert [one["first_offset"] for one in found] == [0, 0]
 
 
-def test_a_broker_refuses_what_it_cannot_do_and_names_the_leader(fleet: Fleet) -> None:
+def test_broker_rejects_invalid_deletions_and_names_the_leader(fleet: Fleet) -> None:
     fleet.create("direct", partitions=1)
     append(fleet, "direct", 10)
     first = leader(fleet, "direct")
@@ -200,12 +200,12 @@ def test_a_broker_refuses_what_it_cannot_do_and_names_the_leader(fleet: Fleet) -
     refused(first.request("POST", "/v1/delete-records", params={**query, "offset": 11}), 400, "offset_out_of_range")
     refused(first.request("POST", "/v1/delete-records", params={**query, "offset": "soon"}), 400, "bad_request")
     refused(first.request("POST", "/v1/delete-records", params={**query, "partition": 9}), 404, "unknown_partition")
-    told = ok(first.request("POST", "/v1/delete-records", params=query))
-    assert told == {"status": "ok", "first_offset": 5, "next_offset": 10}
+    answered = ok(first.request("POST", "/v1/delete-records", params=query))
+    assert answered == {"status": "ok", "first_offset": 5, "next_offset": 10}
 
 
-def test_a_retry_of_a_deleted_batch_is_still_known(fleet: Fleet) -> None:
-    """Guarantee 3: it is not appended again, and its producer goes on."""
+def test_retry_of_a_deleted_batch_is_recognised(fleet: Fleet) -> None:
+    """Guarantee 3: it is not appended again, and its producer continues."""
     fleet.create("retried", partitions=1)
     assert append(fleet, "retried", 10, producer_id=ANN, base_sequence=0) == 0
     assert delete(fleet, "retried", "latest") == (10, 10)
@@ -217,7 +217,7 @@ def test_a_retry_of_a_deleted_batch_is_still_known(fleet: Fleet) -> None:
 # -- whatever is killed ------------------------------------------------------------------------------------------------
 
 
-def test_it_holds_when_the_leader_is_killed_right_after_the_answer(fleet: Fleet) -> None:
+def test_deletion_survives_a_kill_of_the_leader(fleet: Fleet) -> None:
     fleet.create("led", partitions=1)
     append(fleet, "led", 10)
     append(fleet, "led", 10)
@@ -225,22 +225,22 @@ def test_it_holds_when_the_leader_is_killed_right_after_the_answer(fleet: Fleet)
     query: dict[str, str | int] = {"topic": "led", "partition": 0, "offset": 14}
     ok(first.request("POST", "/v1/delete-records", params=query))
     first.kill()
-    told = ok(fetch(fleet.url, "led", "earliest"))
-    assert [one["offset"] for one in told["records"]] == list(range(14, 20))
+    answered = ok(fetch(fleet.url, "led", "earliest"))
+    assert [one["offset"] for one in answered["records"]] == list(range(14, 20))
     refused(fetch(fleet.url, "led", 13), 400, "offset_out_of_range")
     first.start()
     first.wait_alive()
     wait_until("all replicas to begin there", lambda: begins(fleet, "led") == {14})
 
 
-def test_it_is_done_by_the_next_leader_if_the_first_one_is_killed(fleet: Fleet) -> None:
+def test_next_leader_completes_a_deletion(fleet: Fleet) -> None:
     fleet.create("next", partitions=1)
     append(fleet, "next", 10)
     leader(fleet, "next").kill()
     assert delete(fleet, "next", 6) == (6, 10)
 
 
-def test_it_holds_when_all_brokers_are_killed(fleet: Fleet) -> None:
+def test_deletion_survives_a_kill_of_all_brokers(fleet: Fleet) -> None:
     fleet.create("all", partitions=1)
     append(fleet, "all", 10)
     assert append(fleet, "all", 10) == 10
@@ -251,13 +251,13 @@ def test_it_holds_when_all_brokers_are_killed(fleet: Fleet) -> None:
     for broker in fleet.brokers:
         broker.start()
     fleet.wait_ready()
-    told = ok(fetch(fleet.url, "all", "earliest"))
-    assert [one["offset"] for one in told["records"]] == list(range(14, 20))
+    answered = ok(fetch(fleet.url, "all", "earliest"))
+    assert [one["offset"] for one in answered["records"]] == list(range(14, 20))
     wait_until("all replicas to begin there", lambda: begins(fleet, "all") == {14})
 
 
-def test_a_broker_that_was_down_meanwhile_begins_where_the_others_do(fleet: Fleet) -> None:
-    """What it lacks is gone on the others, so that it gets a copy of the log, which begins in a batch."""
+def test_broker_that_was_down_gets_the_first_offset_of_the_others(fleet: Fleet) -> None:
+    """The entries it needs are trimmed, so it gets a snapshot, which starts within a batch."""
     fleet.create("away", partitions=1)
     append(fleet, "away", 10)
     wait_until("all replicas", lambda: begins(fleet, "away") == {0})
@@ -269,9 +269,12 @@ def test_a_broker_that_was_down_meanwhile_begins_where_the_others_do(fleet: Flee
     down.start()
     down.wait_alive()
     wait_until("all replicas to begin there", lambda: begins(fleet, "away") == {34})
-    assert any(f"{down.id} gets a copy" in broker.log() for broker in fleet.brokers)
+    assert any(
+        "snapshot transfer started" in broker.log() and f"follower={down.id}" in broker.log()
+        for broker in fleet.brokers
+    )
 
-    def told() -> list[int]:
+    def answered() -> list[int]:
         response = fetch(down.url, "away", 34, replica="any")
         return (
             [one.offset for part in split(response.content) for one in decode(part) if one.offset >= 34]
@@ -279,13 +282,13 @@ def test_a_broker_that_was_down_meanwhile_begins_where_the_others_do(fleet: Flee
             else []
         )
 
-    wait_until("the rest to arrive", lambda: told() == list(range(34, 50)))
+    wait_until("the rest to arrive", lambda: answered() == list(range(34, 50)))
     response = fetch(down.url, "away", 33, replica="any")
     refused(response, 400, "offset_out_of_range")
 
 
-def test_on_a_full_disk_records_can_be_deleted_if_that_makes_room(tmp_path: Path) -> None:
-    """Room is made by deleting; but small steps within a batch, which make none, do not use up the reserve."""
+def test_records_can_be_deleted_on_a_full_disk_if_that_frees_space(tmp_path: Path) -> None:
+    """Small steps within a batch free no space, and must not use up the reserve."""
     flags = (*QUICK, "--segment-bytes", "20MiB", "--log-bytes-max", "120MiB")
     with Cluster(tmp_path, 1, flags) as cluster:
         cluster.create("full")
@@ -305,6 +308,6 @@ def test_on_a_full_disk_records_can_be_deleted_if_that_makes_room(tmp_path: Path
             refused(response, 503, "disk_full")
         steps = [cut(offset) for offset in range(1, 20)]  # the first ones may fit into what is left of a segment
         refused(steps[-1], 503, "disk_full")
-        told = ok(cut("latest"))
-        assert told["first_offset"] == told["next_offset"] > 100
+        answered = ok(cut("latest"))
+        assert answered["first_offset"] == answered["next_offset"] > 100
         wait_until("room for more", lambda: store(bytes(7 << 20)).status_code == 200)

@@ -1,4 +1,4 @@
-"""`flotilla experiment` on a real system: real processes that produce and consume, also while a broker is killed."""
+"""`flotilla experiment` on a real system, also while a broker is killed."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 def begin(fleet: Fleet, folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start `flotilla experiment`, in a folder."""
+    """Start `flotilla experiment` in a folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FLOTILLA_")}
     return subprocess.Popen(
         [sys.executable, "-m", "flotilla.command", "experiment", *arguments],
@@ -39,7 +39,7 @@ def begin(fleet: Fleet, folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str], code: int = 0) -> str:
-    """Wait for the end; return what it printed."""
+    """Wait for the end; return the output."""
     try:
         out, err = process.communicate(timeout=LIMIT_S)
     finally:
@@ -57,10 +57,10 @@ def stored(fleet: Fleet, topic: str) -> int:
     return sum(one["next_offset"] for one in found.get("partitions", ()))
 
 
-def test_two_producers_and_two_consumers_again_and_again(fleet: Fleet, tmp_path: Path) -> None:
-    """Consumers begin at the latest: what an earlier run left does no harm. What is there is not made up again."""
+def test_2p2c_can_be_repeated(fleet: Fleet, tmp_path: Path) -> None:
+    """Consumers start at latest, so earlier runs have no effect. Existing files are not generated again."""
     first = run(fleet, tmp_path, "2P2C", "--steps", "20")
-    assert "ok: 2 consumers got " in first
+    assert "ok: 2 consumers received " in first
     files = {path.name: path.read_text() for path in (tmp_path / "2P2C").iterdir()}
     assert sorted(files) == ["consumer_1.txt", "consumer_2.txt", "producer_1.txt", "producer_2.txt"]
     again = json.loads(run(fleet, tmp_path, "2P2C", "--json"))
@@ -70,8 +70,8 @@ def test_two_producers_and_two_consumers_again_and_again(fleet: Fleet, tmp_path:
     )
 
 
-def test_five_producers_and_three_consumers_while_a_broker_is_killed(fleet: Fleet, tmp_path: Path) -> None:
-    """Any one broker may die: nothing is lost, doubled or out of order."""
+def test_5p3c_succeeds_while_a_broker_is_killed(fleet: Fleet, tmp_path: Path) -> None:
+    """With one of three brokers killed, nothing is lost, duplicated or out of order."""
     process = begin(fleet, tmp_path, "5P3C", "--steps", "200", "--prefix", "killed-")
     wait_until("some messages to be sent", lambda: stored(fleet, "killed-T1") > 30, LIMIT_S)
     with Client(fleet.url) as client:
@@ -84,32 +84,34 @@ def test_five_producers_and_three_consumers_while_a_broker_is_killed(fleet: Flee
     finally:
         victim.start()
         victim.wait_alive()
-    assert "ok: 3 consumers got " in printed
+    assert "ok: 3 consumers received " in printed
 
 
 def steps(id_: int, topics: Sequence[str], fleet: Fleet) -> list[str]:
-    """Name a single step's options as they have always been."""
+    """Options of a single step, in their traditional form."""
     return ["--id", str(id_), "--topics", *topics, "--broker", fleet.url.removeprefix("http://"), "--log_loc", "./test"]
 
 
-def test_single_steps_make_the_same_experiment_and_ctrl_c_ends_a_consumer(fleet: Fleet, tmp_path: Path) -> None:
+def test_single_steps_are_a_complete_experiment(fleet: Fleet, tmp_path: Path) -> None:
     (tmp_path / "test").mkdir()
     for id_ in (1, 2):
         rows = "".join(f"21:52:23\tINFO\t\tP{id_}-{at // 2}\t\tS{1 + at % 2}\n" for at in range(10))
         (tmp_path / "test" / f"producer_{id_}.txt").write_text(rows)
     consumer = begin(fleet, tmp_path, "consume", *steps(7, ("S1", "S2"), fleet))
     assert consumer.stderr is not None
-    assert consumer.stderr.readline() == "consumer 7 has subscribed to S1 S2; Ctrl-C ends it\n"
+    assert consumer.stderr.readline() == "consumer 7 subscribed to S1 S2; press Ctrl-C to stop\n"
     for id_ in (1, 2):
         assert (
             run(fleet, tmp_path, "produce", *steps(id_, ("S1", "S2"), fleet)) == f"producer {id_}: 10 messages sent\n"
         )
     consumer.send_signal(signal.SIGINT)
     assert end(consumer) == "consumer 7: 20 messages in test/consumer_7.txt\n"
-    assert run(fleet, tmp_path, "check", "test").endswith("ok: 1 consumer got 20 messages, each once and in order\n")
+    assert run(fleet, tmp_path, "check", "test").endswith(
+        "ok: 1 consumer received 20 messages, each once and in order\n"
+    )
 
 
-def test_what_somebody_else_sends_is_found(fleet: Fleet, tmp_path: Path) -> None:
+def test_messages_of_other_producers_are_found(fleet: Fleet, tmp_path: Path) -> None:
     run(fleet, tmp_path, "sample", "test", "--plan", "2P2C", "--steps", "2")
     options = ["--id", "1", "--topics", "T1", "T2", "--log-loc", "test", "--prefix", "strange-"]
     consumer = begin(fleet, tmp_path, "consume", *options, "--until-input-ends", "--json")
@@ -120,18 +122,18 @@ def test_what_somebody_else_sends_is_found(fleet: Fleet, tmp_path: Path) -> None
     run(fleet, tmp_path, "produce", *options)
     end(consumer)  # which closes its input
     printed = run(fleet, tmp_path, "check", "test", code=1)
-    assert "consumer_1.txt line 4: the message comes from no producer of the experiment (T2)" in printed
+    assert "consumer_1.txt line 4: message does not come from a producer of the experiment (T2)" in printed
     assert "producer_2.txt line 3 is missing (T1)" in printed, "it was not started"
 
 
-def test_a_topic_with_more_partitions_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+def test_topic_with_several_partitions_is_rejected(fleet: Fleet, tmp_path: Path) -> None:
     fleet.create("wide-T2", partitions=2)
     printed = run(fleet, tmp_path, "2P2C", "--prefix", "wide-", code=1)
-    assert "topic 'wide-T2' is there already with 2 partitions, and an experiment needs one" in printed
+    assert "topic 'wide-T2' has 2 partitions, but an experiment needs exactly one" in printed
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_nothing_is_left_of_an_experiment_that_is_ended(
+def test_interrupted_experiment_leaves_no_process(
     fleet: Fleet, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     topic = f"left-{number.name}-T1"
@@ -144,7 +146,7 @@ def test_nothing_is_left_of_an_experiment_that_is_ended(
     wait_until("all of it to end", lambda: not any(child.is_running() for child in children))
 
 
-def test_a_consumer_ends_when_nothing_comes_and_says_if_it_cannot_write(fleet: Fleet, tmp_path: Path) -> None:
+def test_consumer_stops_after_timeout_and_reports_unwritable_file(fleet: Fleet, tmp_path: Path) -> None:
     options = ["--id", "1", "--topics", "quiet", "quiet", "--log-loc"]
     assert "consumer 1: 0 messages in quiet/consumer_1.txt" in run(
         fleet, tmp_path, "consume", *options, "quiet", "--timeout", "1s"
@@ -153,12 +155,12 @@ def test_a_consumer_ends_when_nothing_comes_and_says_if_it_cannot_write(fleet: F
     assert "consumer_1.txt cannot be written" in printed
 
 
-def test_every_call_of_the_api_answers_as_it_should(fleet: Fleet, tmp_path: Path) -> None:
+def test_api_test_passes(fleet: Fleet, tmp_path: Path) -> None:
     before = fleet.get("/topics")["topics"]
     printed = run(fleet, tmp_path, "api-test", fleet.url)
     assert "failed" not in printed
     assert printed.splitlines()[-1].startswith("ok: ")
-    told = json.loads(run(fleet, tmp_path, "api-test", fleet.url.removeprefix("http://"), "--json"))
-    assert told["ok"]
-    assert len(told["calls"]) == len(printed.splitlines()) - 1 > 70
+    answered = json.loads(run(fleet, tmp_path, "api-test", fleet.url.removeprefix("http://"), "--json"))
+    assert answered["ok"]
+    assert len(answered["calls"]) == len(printed.splitlines()) - 1 > 70
     assert fleet.get("/topics")["topics"] == before, "its topic is gone"

@@ -1,4 +1,4 @@
-"""A real file system that is really full: a tmpfs of a few MiB, mounted in namespaces of the test's own."""
+"""A real file system that is full: a tmpfs of a few MiB, mounted in the test's own namespaces."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ DISK = "12m"
 
 
 def namespaces() -> list[str]:
-    """Name the command that gives a process mounts of its own; without root it takes a user namespace."""
+    """Return the command that runs a process in its own mount namespace; without root also in a user namespace."""
     command = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
     probe = subprocess.run([*command, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
     if probe.returncode != 0:
@@ -22,8 +22,8 @@ def namespaces() -> list[str]:
     return command
 
 
-def test_a_full_disk_is_refused_in_advance_and_costs_no_data(tmp_path: Path) -> None:
-    """Guarantee 7, and 1: a full disk is an error with a reason, and everything confirmed stays there."""
+def test_full_disk_is_rejected_in_advance_and_loses_no_data(tmp_path: Path) -> None:
+    """Guarantees 7 and 1: a full disk is an error with a reason, and acknowledged data is kept."""
     script = f'mount -t tmpfs -o size={DISK} none "$1" && exec "$2" "$3" "$1"'
     done = subprocess.run(
         [*namespaces(), "sh", "-c", script, "sh", str(tmp_path), sys.executable, fulldisk.__file__],

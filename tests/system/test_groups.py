@@ -1,4 +1,4 @@
-"""Consumer groups on real processes: members come, go and fall silent; the writer is killed; nothing is lost."""
+"""Consumer groups on real processes: members join, leave and expire; the writer is killed; no record is lost."""
 
 import random
 import signal
@@ -14,7 +14,7 @@ from flotilla.records import encode
 from support.cluster import wait_until
 from support.fleet import Fleet
 from support.grouphistory import violations
-from support.groupmember import Member, Refused, Worker, settle, told
+from support.groupmember import Member, Refused, Worker, body_of, settle
 from support.history import Outcome
 from support.load import Load
 from support.postgres import running_postgres
@@ -31,8 +31,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 def a_topic(fleet: Fleet, name: str, partitions: int = PARTITIONS, records: int = 0) -> None:
-    """Have a topic, with so many records in each partition."""
-    told(fleet.client.post("/v1/topics", json={"name": name, "partitions": partitions, "replication": 1}))
+    """Create a topic with a number of records in each partition."""
+    body_of(fleet.client.post("/v1/topics", json={"name": name, "partitions": partitions, "replication": 1}))
     for partition in range(partitions if records else 0):
         append(fleet, name, partition, records)
 
@@ -40,7 +40,7 @@ def a_topic(fleet: Fleet, name: str, partitions: int = PARTITIONS, records: int 
 def append(fleet: Fleet, topic: str, partition: int, records: int) -> int:
     batch = bytes(encode([str(at).encode() for at in range(records)]))
     params: dict[str, Any] = {"topic": topic, "partition": partition}
-    return int(told(fleet.client.post("/v1/append", params=params, content=batch))["append_time_ms"])
+    return int(body_of(fleet.client.post("/v1/append", params=params, content=batch))["append_time_ms"])
 
 
 def member(fleet: Fleet, topic: str, id_: str = "a", group: str | None = None, timeout_ms: int = 10_000) -> Member:
@@ -48,21 +48,21 @@ def member(fleet: Fleet, topic: str, id_: str = "a", group: str | None = None, t
 
 
 def describe(fleet: Fleet, group: str) -> dict[str, Any]:
-    return told(fleet.client.get(f"/v1/groups/{group}"))
+    return body_of(fleet.client.get(f"/v1/groups/{group}"))
 
 
 def offsets(fleet: Fleet, group: str) -> dict[tuple[str, int], int]:
-    found = told(fleet.client.get(f"/v1/groups/{group}/offsets"))["offsets"]
+    found = body_of(fleet.client.get(f"/v1/groups/{group}/offsets"))["offsets"]
     return {(one["topic"], one["partition"]): one["offset"] for one in found}
 
 
 def refused(code: str, status: int = 409) -> Any:  # noqa: ANN401 - pytest's own
-    """Expect a refusal."""
+    """Expect an error response."""
     return pytest.raises(Refused, match=f"^{status} .*'{code}'")
 
 
-def test_members_share_the_partitions_as_they_come_and_go(fleet: Fleet) -> None:
-    """Each partition has one owner at a time: it goes on only after its owner has let go of it."""
+def test_members_share_partitions_as_they_join_and_leave(fleet: Fleet) -> None:
+    """Each partition has one owner at a time: it moves only after its owner has released it."""
     a_topic(fleet, "shared")
     one, two = member(fleet, "shared", "one"), member(fleet, "shared", "two")
     assert one.join()["state"] == "stable"
@@ -73,7 +73,7 @@ def test_members_share_the_partitions_as_they_come_and_go(fleet: Fleet) -> None:
     one.sync(owned=one.assigned)
     assert (len(one.assigned), len(one.revoked)) == (2, 2)
     two.sync()
-    assert two.assigned == set(), "the owner has not let go yet"
+    assert two.assigned == set(), "the owner has not released it yet"
     for place in one.revoked:  # what is revoked is its own until it says otherwise
         one.commit({place: 1})
     settle(one, two)
@@ -86,7 +86,7 @@ def test_members_share_the_partitions_as_they_come_and_go(fleet: Fleet) -> None:
         two.heartbeat()
 
 
-def test_the_group_tells_everything_about_itself(fleet: Fleet) -> None:
+def test_group_description_is_complete(fleet: Fleet) -> None:
     a_topic(fleet, "told", 2, records=10)
     one = member(fleet, "told")
     one.join()
@@ -107,7 +107,7 @@ def test_the_group_tells_everything_about_itself(fleet: Fleet) -> None:
         {**row, "partition": 0, "committed": 4, "lag": 6},
         {**row, "partition": 1, "committed": None, "lag": 10},
     ]
-    listed = told(fleet.client.get("/v1/groups", params={"after": "told-reader", "limit": 1}))
+    listed = body_of(fleet.client.get("/v1/groups", params={"after": "told-reader", "limit": 1}))
     assert listed["groups"] == [
         {
             "name": "told-readers",
@@ -127,8 +127,8 @@ def test_the_group_tells_everything_about_itself(fleet: Fleet) -> None:
         describe(fleet, "nobody")
 
 
-def test_a_member_that_falls_silent_loses_everything_and_its_late_commit_is_refused(fleet: Fleet) -> None:
-    """A member that was paused for too long cannot undo what its successor did."""
+def test_expired_member_loses_its_partitions_and_its_late_commit_is_rejected(fleet: Fleet) -> None:
+    """A paused member cannot undo the progress of its successor."""
     a_topic(fleet, "silent")
     quiet = member(fleet, "silent", "quiet", timeout_ms=1000)
     other = member(fleet, "silent", "other")
@@ -149,7 +149,7 @@ def test_a_member_that_falls_silent_loses_everything_and_its_late_commit_is_refu
     other.leave()
 
 
-def test_commits_are_fenced_one_by_one(fleet: Fleet) -> None:
+def test_commits_are_fenced_by_partition(fleet: Fleet) -> None:
     a_topic(fleet, "fenced")
     one = member(fleet, "fenced", "one")
     one.join()
@@ -179,11 +179,11 @@ def test_commits_are_fenced_one_by_one(fleet: Fleet) -> None:
         one.call("commit", {"member_id": "one", "offsets": [{"topic": "fenced", "partition": 0, "offset": 1}]})
 
 
-def test_without_members_whoever_shares_work_out_by_itself_commits_freely(fleet: Fleet) -> None:
+def test_group_without_members_accepts_commits_of_any_client(fleet: Fleet) -> None:
     a_topic(fleet, "free")
     rows = [{"topic": "free", "partition": 1, "offset": 7, "note": "half-way"}]
-    assert told(fleet.client.post("/v1/groups/loners/commit", json={"offsets": rows})) == {"status": "ok"}
-    (found,) = told(fleet.client.get("/v1/groups/loners/offsets", params={"topic": "free"}))["offsets"]
+    assert body_of(fleet.client.post("/v1/groups/loners/commit", json={"offsets": rows})) == {"status": "ok"}
+    (found,) = body_of(fleet.client.get("/v1/groups/loners/offsets", params={"topic": "free"}))["offsets"]
     assert {key: found[key] for key in rows[0]} == rows[0]
     assert abs(found["committed_ms"] - time.time() * 1000) < 60_000
     assert describe(fleet, "loners")["state"] == "empty"
@@ -201,7 +201,7 @@ def test_without_members_whoever_shares_work_out_by_itself_commits_freely(fleet:
         ({"timestamp_ms": None}, 10),
     ],
 )
-def test_a_group_is_reset_in_all_ways(fleet: Fleet, to: dict[str, Any], expected: int) -> None:
+def test_group_is_reset_in_all_ways(fleet: Fleet, to: dict[str, Any], expected: int) -> None:
     name = f"reset-{'-'.join(f'{key}{value}' for key, value in to.items())}".replace("True", "")
     a_topic(fleet, name, 2)
     append(fleet, name, 0, 10)
@@ -224,8 +224,8 @@ def test_a_group_is_reset_in_all_ways(fleet: Fleet, to: dict[str, Any], expected
     assert offsets(fleet, one.group) == {(name, 0): expected, (name, 1): 0}
 
 
-def test_members_are_in_the_way_of_a_reset_and_of_a_deletion_unless_by_force(fleet: Fleet) -> None:
-    """By force they are taken out in the same step: their next commit would undo it."""
+def test_reset_and_deletion_need_force_while_there_are_members(fleet: Fleet) -> None:
+    """With force, members are removed in the same transaction, since their next commit would undo it."""
     a_topic(fleet, "forced", 2, records=10)
     one = member(fleet, "forced")
     one.join()
@@ -242,10 +242,10 @@ def test_members_are_in_the_way_of_a_reset_and_of_a_deletion_unless_by_force(fle
     one.join()
     path = f"/v1/groups/{one.group}"
     with refused("group_not_empty"):
-        told(fleet.client.delete(path))
-    assert told(fleet.client.delete(path, params={"force": True})) == {"status": "ok"}
+        body_of(fleet.client.delete(path))
+    assert body_of(fleet.client.delete(path, params={"force": True})) == {"status": "ok"}
     with refused("not_found", 404):
-        told(fleet.client.delete(path))
+        body_of(fleet.client.delete(path))
     with refused("unknown_member"):
         one.heartbeat()
     for wrong in ({}, {"earliest": True, "offset": 1}, {"earliest": False}):
@@ -253,11 +253,11 @@ def test_members_are_in_the_way_of_a_reset_and_of_a_deletion_unless_by_force(fle
             one.call("reset", {"to": wrong})
 
 
-def test_topics_that_grow_and_go_are_fitted_in(fleet: Fleet) -> None:
+def test_new_and_deleted_topics_change_the_assignment(fleet: Fleet) -> None:
     a_topic(fleet, "living", 1)
     one = member(fleet, "living")
     one.join()
-    told(fleet.client.patch("/v1/topics/living", json={"partitions": 3}))
+    body_of(fleet.client.patch("/v1/topics/living", json={"partitions": 3}))
 
     def has(count: int) -> bool:
         if one.heartbeat()["sync"]:
@@ -266,7 +266,7 @@ def test_topics_that_grow_and_go_are_fitted_in(fleet: Fleet) -> None:
 
     wait_until("it to have the new partitions", lambda: has(3))
     one.commit({("living", 2): 0})
-    told(fleet.client.delete("/v1/topics/living"))
+    body_of(fleet.client.delete("/v1/topics/living"))
     wait_until("the topic to be gone from it", lambda: has(0))
     assert offsets(fleet, one.group) == {}
     a_topic(fleet, "living", 2)
@@ -278,13 +278,13 @@ def test_topics_that_grow_and_go_are_fitted_in(fleet: Fleet) -> None:
 # -- while something is away --------------------------------------------------------------------------------
 
 
-def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(fleet: Fleet) -> None:
-    """Its records have the same offsets and are others: who says which topic it means does not skip any."""
+def test_recreated_topic_is_not_mistaken_for_the_old_one(fleet: Fleet) -> None:
+    """Its records have the same offsets but differ: a commit with the topic id skips none."""
     a_topic(fleet, "again", 1, records=10)
     one = member(fleet, "again")
     old = one.join()["topic_ids"]["again"]
     place: dict[str, Any] = {"topic": "again", "partition": 0, "topic_id": old}
-    told(fleet.client.delete("/v1/topics/again"))
+    body_of(fleet.client.delete("/v1/topics/again"))
     a_topic(fleet, "again", 1, records=10)
     answer: dict[str, Any] = {}
 
@@ -305,8 +305,8 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(fleet: Fleet) 
     assert offsets(fleet, "again-readers") == {("again", 0): 3}
 
 
-def test_members_keep_what_they_have_while_the_writer_is_away(tmp_path: Path) -> None:
-    """Commits go on through the readers; when the writer is back, everybody has a full timeout to be heard."""
+def test_members_keep_their_partitions_while_the_writer_is_unavailable(tmp_path: Path) -> None:
+    """Commits continue through readers; after a restart of the writer, members have a full timeout."""
     timeout_s = 5.0
     with Fleet(tmp_path, brokers=1) as fleet:
         a_topic(fleet, "t")
@@ -325,10 +325,10 @@ def test_members_keep_what_they_have_while_the_writer_is_away(tmp_path: Path) ->
         with pytest.raises(Refused, match="503"):
             members[0].heartbeat()
         fleet.writer.start()
-        wait_until("the writer to be back", lambda: "this manager is the writer now" in fleet.writer.log()[-4000:])
+        wait_until("the writer to be back", lambda: "became writer" in fleet.writer.log()[-4000:])
         before = [(one.generation, set(one.assigned)) for one in members]
         wait_until("the writer to answer", lambda: answers(members[0]))
-        time.sleep(timeout_s / 2)  # nobody else says anything, and nobody is thrown out
+        time.sleep(timeout_s / 2)  # no other member sends anything, and none is expired
         for one in members:
             assert one.heartbeat()["sync"] is False
             one.sync()
@@ -338,7 +338,7 @@ def test_members_keep_what_they_have_while_the_writer_is_away(tmp_path: Path) ->
 
 
 def answers(one: Member) -> bool:
-    """Tell whether the writer hears a member; it may be away, but it may not have forgotten it."""
+    """Return whether the writer accepts a member; it may be unavailable, but must not have forgotten it."""
     try:
         return bool(one.heartbeat()["generation"])
     except Refused as refusal:
@@ -347,8 +347,8 @@ def answers(one: Member) -> bool:
         return False
 
 
-def test_commits_and_members_survive_the_death_of_everything(tmp_path: Path) -> None:
-    """A commit that was answered is on the disk."""
+def test_commits_and_members_survive_a_kill_of_everything(tmp_path: Path) -> None:
+    """An acknowledged commit is on disk."""
     with Fleet(tmp_path, brokers=1) as fleet:
         a_topic(fleet, "t", records=100)
         one = member(fleet, "t", timeout_ms=30_000)
@@ -366,7 +366,7 @@ def test_commits_and_members_survive_the_death_of_everything(tmp_path: Path) -> 
         assert sum(row["lag"] for row in found["partitions"]) == PARTITIONS * 70
 
 
-def test_a_writer_that_stood_still_throws_nobody_out(tmp_path: Path) -> None:
+def test_paused_writer_expires_no_member(tmp_path: Path) -> None:
     with Fleet(tmp_path, brokers=1) as fleet:
         a_topic(fleet, "t")
         one = member(fleet, "t", timeout_ms=4000)
@@ -380,10 +380,8 @@ def test_a_writer_that_stood_still_throws_nobody_out(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_under_faults_every_record_is_processed_and_partitions_have_one_owner_at_a_time(
-    tmp_path: Path, kind: str
-) -> None:
-    """At least once, whoever dies: the writer, a broker, a member; commits of two owners never interleave."""
+def test_group_processes_every_record_with_one_owner_per_partition_under_faults(tmp_path: Path, kind: str) -> None:
+    """At least once, while the writer, a broker or a member is killed; commits of two owners never interleave."""
     if kind == "sqlite":
         run_under_faults(Fleet(tmp_path, broker_flags=QUICK))
         return
@@ -393,7 +391,7 @@ def test_under_faults_every_record_is_processed_and_partitions_have_one_owner_at
 
 def run_under_faults(fleet: Fleet) -> None:
     with fleet:
-        told(fleet.client.post("/v1/topics", json={"name": "t", "partitions": PARTITIONS}))
+        body_of(fleet.client.post("/v1/topics", json={"name": "t", "partitions": PARTITIONS}))
         workers = [Worker(fleet.url, "g", "t", f"w{at}") for at in range(3)]
         load = Load(
             "t", PARTITIONS, fleet.brokers, random.Random(7), producers_each=1, pause_s=0.02, gateways=[fleet.url]
@@ -414,12 +412,12 @@ def run_under_faults(fleet: Fleet) -> None:
             wait_until("everybody to have something", lambda: all(worker.partitions for worker in workers))
             fleet.writer.kill()
             progress()
-            workers[0].fall_silent()  # nobody notices before the writer is back
+            workers[0].pause_heartbeats()  # noticed only when the writer is back
             fleet.writer.start()
             progress()
             fleet.brokers[0].kill()
             wait_until("the silent one to be fenced", lambda: "unknown_member" in workers[0].refusals, 60)
-            workers[0].wake()
+            workers[0].resume_heartbeats()
             late = Worker(fleet.url, "g", "t", "late")
             late.start()
             workers.append(late)
@@ -446,7 +444,7 @@ def run_under_faults(fleet: Fleet) -> None:
 
 
 def left(fleet: Fleet) -> bool:
-    """Tell whether anything is left to read, or not known to be read."""
+    """Return whether records are unread, or not known to be read."""
     try:
         found = describe(fleet, "g")["partitions"]
     except (Refused, httpx.HTTPError):

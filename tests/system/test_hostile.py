@@ -1,4 +1,4 @@
-"""Strangers, full disks, old copies of stores: nothing of it ends a broker that should go on."""
+"""Hostile input, full disks, old copies of stores: brokers continue to run."""
 
 import random
 import shutil
@@ -20,7 +20,7 @@ REPLICA = f"/v1/replicas/{'1' * 32}/0/1"
 
 
 def throw(port: int, data: bytes) -> None:
-    """Send bytes to a port, and take whatever comes back."""
+    """Send bytes to a port, and read the response."""
     with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
         try:
             sock.sendall(data)
@@ -32,7 +32,7 @@ def throw(port: int, data: bytes) -> None:
 
 
 def mutate(rng: random.Random, data: bytes) -> bytes:
-    """Change, cut or repeat a part of something valid."""
+    """Change, cut or repeat a part of a valid message."""
     start, end = sorted(rng.randrange(len(data) + 1) for _ in range(2))
     kind = rng.randrange(3)
     if kind == 0:
@@ -41,8 +41,8 @@ def mutate(rng: random.Random, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("port", ["clients", "brokers"])
-def test_whatever_is_thrown_at_a_port_the_broker_goes_on(tmp_path: Path, port: str) -> None:
-    """Everything from the network is hostile until checked. Memory stays bounded."""
+def test_broker_survives_arbitrary_bytes_on_its_ports(tmp_path: Path, port: str) -> None:
+    """All network input is validated. Memory stays bounded."""
     rng = random.Random(port)
     with Cluster(tmp_path, flags=QUICK) as cluster:
         cluster.create("t")
@@ -71,7 +71,7 @@ def post(broker: BrokerProcess, body: bytes) -> httpx.Response:
 
 
 def fill_up(broker: BrokerProcess) -> httpx.Response:
-    """Append large batches until there is no room."""
+    """Append large batches until the disk is full."""
     ballast = random.Random(1).randbytes(4 << 20)
     for number in range(100):
         body = bytes(encode([b"ballast %d " % number + ballast]))
@@ -81,8 +81,8 @@ def fill_up(broker: BrokerProcess) -> httpx.Response:
     raise AssertionError("the disk does not get full")
 
 
-def test_a_full_disk_refuses_appends_and_takes_them_again_when_there_is_room(tmp_path: Path) -> None:
-    """What was acknowledged stays; the reserve is there for what makes room."""
+def test_full_disk_rejects_appends_until_space_is_freed(tmp_path: Path) -> None:
+    """Acknowledged records are kept; the reserve is for operations that free space."""
     flags = (*QUICK, "--segment-bytes", "20MiB", "--log-bytes-max", "120MiB")
     with Cluster(tmp_path, flags=flags) as cluster:
         cluster.create("t")
@@ -103,8 +103,8 @@ def test_a_full_disk_refuses_appends_and_takes_them_again_when_there_is_room(tmp
         assert [line for line in load.violations() if "producer='ballast'" not in line] == []
 
 
-def test_a_broker_whose_store_is_older_than_it_was_takes_a_new_id(tmp_path: Path) -> None:
-    """A restored copy has forgotten votes and entries. It cannot know; the others remember."""
+def test_broker_with_an_outdated_store_takes_a_new_id(tmp_path: Path) -> None:
+    """A restored copy lacks votes and entries. The broker cannot detect it; the others do."""
     with Cluster(tmp_path, flags=QUICK) as cluster:
         cluster.create("t")
         load = Load("t", 1, cluster.brokers, random.Random(2))
@@ -124,7 +124,7 @@ def test_a_broker_whose_store_is_older_than_it_was_takes_a_new_id(tmp_path: Path
         shutil.copytree(tmp_path / "backup", victim.data)
         victim.start()
         assert victim.wait() != 0
-        assert "older than it was" in victim.log()
+        assert "older copy" in victim.log()
         victim.start()
         victim.wait_alive()
         assert victim.id != before
@@ -132,8 +132,8 @@ def test_a_broker_whose_store_is_older_than_it_was_takes_a_new_id(tmp_path: Path
         assert load.violations() == []
 
 
-def test_another_secret_keeps_a_broker_out(tmp_path: Path) -> None:
-    """Who does not know the secret is not connected, whatever id it claims."""
+def test_broker_with_another_secret_is_rejected(tmp_path: Path) -> None:
+    """Without the secret there is no connection, with any id."""
     with Cluster(tmp_path, environment={"FLOTILLA_SECRET": "a secret of all brokers"}) as cluster:
         wait_until("connections", lambda: all(len(b.get("/v1/broker")["connected"]) == 2 for b in cluster.brokers))
         stranger = cluster.brokers[0]
@@ -141,7 +141,7 @@ def test_another_secret_keeps_a_broker_out(tmp_path: Path) -> None:
         stranger.set_environment({"FLOTILLA_SECRET": "what a stranger guesses"})
         stranger.start()
         stranger.wait_alive()
-        wait_until("a refusal", lambda: any("does not hold the secret" in b.log() for b in cluster.brokers))
+        wait_until("a refusal", lambda: any("has another secret" in b.log() for b in cluster.brokers))
         assert stranger.get("/v1/broker")["connected"] == []
         assert "a stranger guesses" not in stranger.log()
 
@@ -151,18 +151,18 @@ def test_another_secret_keeps_a_broker_out(tmp_path: Path) -> None:
     [
         (["--port", "99999"], "port must be from 0 to 65535"),
         (["--segment-bytes", "many"], "--segment-bytes: 'many' is not a size"),
-        (["--peer-host", "0.0.0.0"], "secret is missing"),  # noqa: S104 - it is refused
+        (["--peer-host", "0.0.0.0"], "secret is required, because peer_host 0.0.0.0"),  # noqa: S104 - it is refused
         (["--heartbeat-s", "5"], "heartbeat_s=5.0 must be above 0"),
-        (["--peer-cert", "x"], "peer_cert, peer_key and peer_ca must be given together"),
+        (["--peer-cert", "x"], "peer_cert, peer_key and peer_ca must be set together"),
         (
             ["--peer-cert", "no/c", "--peer-key", "no/k", "--peer-ca", "no/a"],
-            "peer_ca no/a cannot be used: No such file",
+            "peer_ca no/a cannot be loaded: No such file",
         ),
-        (["--managers", "http://m:1", "--host", "0.0.0.0"], "advertise_host must be given"),  # noqa: S104 - refused
-        (["--durability", "hope"], "--durability: 'hope' is not a valid Durability"),
+        (["--managers", "http://m:1", "--host", "0.0.0.0"], "advertise_host must be set to a reachable host"),  # noqa: S104 - refused
+        (["--durability", "hope"], "--durability: 'hope' must be fsync, os or memory"),
     ],
 )
-def test_a_wrong_setting_is_named_with_its_rule(tmp_path: Path, flags: list[str], text: str) -> None:
+def test_invalid_setting_is_named_with_its_rule(tmp_path: Path, flags: list[str], text: str) -> None:
     broker = BrokerProcess(tmp_path, flags)
     broker.start()
     assert broker.wait() == 2
@@ -170,8 +170,8 @@ def test_a_wrong_setting_is_named_with_its_rule(tmp_path: Path, flags: list[str]
     broker.close()
 
 
-def test_brokers_with_certificates_talk_over_mutual_tls_and_to_nobody_else(tmp_path: Path) -> None:
-    """With certificates given, who has none that the same authority signed is kept out."""
+def test_brokers_with_certificates_require_mutual_tls(tmp_path: Path) -> None:
+    """A peer without a certificate of the same CA is rejected."""
     ours, other = trustme.CA(), trustme.CA()
     flags = certificates(tmp_path / "ours", ours)
     with Cluster(tmp_path / "cluster", flags=(*QUICK, *flags)) as cluster:
@@ -188,7 +188,7 @@ def test_brokers_with_certificates_talk_over_mutual_tls_and_to_nobody_else(tmp_p
 
 
 def certificates(folder: Path, authority: trustme.CA) -> list[str]:
-    """Make a certificate for this machine; return the flags that name it."""
+    """Issue a certificate for this machine; return the flags."""
     folder.mkdir()
     issued = authority.issue_cert("127.0.0.1", "localhost")
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))

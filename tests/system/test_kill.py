@@ -1,4 +1,4 @@
-"""A real process, a real disk, kill -9."""
+"""kill -9 of a real process on a real disk."""
 
 import random
 import subprocess
@@ -12,7 +12,7 @@ KILLS = 100
 
 
 def kill_somewhere(folder: Path, rng: random.Random) -> dict[int, int]:
-    """Let a writer run for some flushes and kill it without warning; return what it had reported durable."""
+    """Run a writer for some flushes and kill it; return what it had reported durable."""
     reported: dict[int, int] = {}
     lines_wanted = rng.randrange(1, 60)
     with subprocess.Popen(
@@ -34,14 +34,14 @@ def note(line: str, reported: dict[int, int]) -> None:
 
 
 def drain(stdout: IO[str], reported: dict[int, int]) -> None:
-    """Take in what was said before the end; the last line may be cut."""
+    """Read the output before the end; the last line may be cut."""
     for line in stdout:
         if line.endswith("\n"):
             note(line, reported)
 
 
-def test_a_hundred_kills_lose_nothing_that_was_reported_durable(tmp_path: Path) -> None:
-    """Guarantee 1 on a real disk: killed at a random moment, the log holds every entry that it had confirmed."""
+def test_hundred_kills_lose_nothing_that_was_reported_durable(tmp_path: Path) -> None:
+    """Guarantee 1 on a real disk: killed at a random time, the log has every entry that it acknowledged."""
     rng = random.Random(20)
     durable: dict[int, int] = {}
     for _ in range(KILLS):

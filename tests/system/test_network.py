@@ -1,4 +1,4 @@
-"""Real brokers on a network that is cut, frozen and slow, with a proxy between each two of them."""
+"""Real brokers on a network that is cut, frozen and slow, with a proxy between each pair."""
 
 import random
 import time
@@ -17,13 +17,13 @@ QUICK = ("--heartbeat-s", "0.1", "--election-s-min", "0.5", "--election-s-max", 
 
 
 class Wires:
-    """A proxy for each ordered pair of brokers; the one with the smaller id dials."""
+    """A proxy for each ordered pair of brokers; the one with the smaller id connects."""
 
     def __init__(self) -> None:
         self._proxies: dict[tuple[str, str], Proxy] = {}
 
     def address(self, broker: BrokerProcess, to: BrokerProcess) -> int:
-        """Where `broker` finds `to`."""
+        """Return the address at which `broker` reaches `to`."""
         if broker is to:
             return to.peer_port
         if (broker.id, to.id) not in self._proxies:
@@ -31,20 +31,20 @@ class Wires:
         return self._proxies[broker.id, to.id].port
 
     def between(self, one: BrokerProcess, other: BrokerProcess) -> Proxy:
-        """The proxy that their connection goes through."""
+        """Return the proxy of their connection."""
         return self._proxies[min(one.id, other.id), max(one.id, other.id)]
 
     def of(self, broker: BrokerProcess) -> list[Proxy]:
-        """All proxies that connections of a broker go through."""
+        """Return all proxies of a broker's connections."""
         return [proxy for pair, proxy in self._proxies.items() if broker.id in pair]
 
     def heal(self) -> None:
-        """Let everything through."""
+        """Forward everything again."""
         for proxy in self._proxies.values():
             proxy.heal()
 
     def close(self) -> None:
-        """End all proxies."""
+        """Stop all proxies."""
         for proxy in self._proxies.values():
             proxy.close()
 
@@ -63,8 +63,8 @@ def wired(folder: Path) -> Iterator[tuple[Cluster, Wires]]:
 
 
 @pytest.mark.parametrize("fault", ["cut", "freeze"])
-def test_a_leader_that_is_cut_off_is_replaced_and_nothing_is_lost(tmp_path: Path, fault: str) -> None:
-    """Guarantee 5. The old leader steps down by itself, and follows when it is back."""
+def test_isolated_leader_is_replaced_and_nothing_is_lost(tmp_path: Path, fault: str) -> None:
+    """Guarantee 5. The old leader steps down, and follows after it is reconnected."""
     with wired(tmp_path) as (cluster, wires):
         load = Load("t", 1, cluster.brokers, random.Random(fault))
         old = cluster.leader()
@@ -86,7 +86,7 @@ def test_a_leader_that_is_cut_off_is_replaced_and_nothing_is_lost(tmp_path: Path
         assert load.violations() == []
 
 
-def test_connections_that_are_cut_again_and_again_cost_nothing_but_time(tmp_path: Path) -> None:
+def test_repeatedly_cut_connections_lose_nothing(tmp_path: Path) -> None:
     with wired(tmp_path) as (cluster, wires):
         rng = random.Random(7)
         load = Load("t", 1, cluster.brokers, rng)
@@ -104,8 +104,8 @@ def test_connections_that_are_cut_again_and_again_cost_nothing_but_time(tmp_path
         assert load.violations() == []
 
 
-def test_a_slow_follower_costs_the_leader_little_memory(tmp_path: Path) -> None:
-    """What is sent and not answered is bounded; the rest is read from the disk when the follower is ready for it."""
+def test_slow_follower_costs_the_leader_little_memory(tmp_path: Path) -> None:
+    """Unacknowledged messages are bounded; other entries are read from disk when the follower is ready."""
     with wired(tmp_path) as (cluster, wires):
         leader = cluster.leader()
         slow = next(broker for broker in cluster.brokers if broker is not leader)

@@ -1,4 +1,4 @@
-"""Quotas on real processes: managers and brokers hold a token to what it may use, and others do not feel it."""
+"""Quotas on real processes: managers and brokers limit a token, and other tokens are not affected."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 def make_token(fleet: Fleet, *grants: str, **limits: int) -> dict[str, str]:
-    """Make a token that the reader and all brokers know; return what its holder sends."""
+    """Create a token that the reader and all brokers know; return its headers."""
     asked = {"name": f"token {next(_names)}", "grants": list(grants or ("produce:*", "consume:*")), **limits}
     made = fleet.client.post("/v1/tokens", json=asked)
     assert made.status_code == 200, made.text
@@ -52,7 +52,7 @@ def make_token(fleet: Fleet, *grants: str, **limits: int) -> dict[str, str]:
 
 
 def leader(fleet: Fleet) -> str:
-    """Where the partition is led."""
+    """Return the leader of the partition."""
 
     def ask() -> str:
         for broker in fleet.brokers:
@@ -71,7 +71,7 @@ servers = pytest.mark.parametrize("server", ["manager", "broker"])
 
 
 class Greedy:
-    """Somebody who sends or reads as much as goes, over many connections, and does not wait when told to."""
+    """A client that sends or reads as fast as possible on many connections, and ignores Retry-After."""
 
     def __init__(self, url: str, headers: dict[str, str]) -> None:
         self._url = url
@@ -80,7 +80,7 @@ class Greedy:
         self.refusals: list[Response] = []
 
     async def run(self, work: str, connections: int = 8) -> float:
-        """Work for some seconds; return how long it took."""
+        """Run for some seconds; return the duration."""
         began = time.monotonic()
         await asyncio.gather(*(self._work(work, began + SECONDS) for _ in range(connections)))
         return time.monotonic() - began
@@ -105,8 +105,8 @@ class Greedy:
 
 @servers
 @pytest.mark.parametrize("work", ["append", "fetch"])
-def test_a_token_is_held_to_its_bytes_a_second(fleet: Fleet, server: str, work: str) -> None:
-    """However many connections it has: what the rate gives, a second's worth to begin with, and one batch."""
+def test_token_is_limited_to_its_bytes_per_second(fleet: Fleet, server: str, work: str) -> None:
+    """For any number of connections: the rate, an initial burst of one second, and one batch."""
     url, headers = url_of(fleet, server), make_token(fleet, bytes_per_s=RATE)
     sent = fleet.client.post("/v1/append", params={"topic": "t", "partition": 0}, content=BATCH)
     assert sent.status_code == 200, sent.text
@@ -129,8 +129,8 @@ def count_refusals(url: str, quota: str) -> float:
 
 
 @servers
-def test_others_are_untouched_while_somebody_is_refused(fleet: Fleet, server: str) -> None:
-    """A token without a quota, another one with its own, and requests of servers themselves."""
+def test_other_tokens_are_not_affected_by_a_limited_one(fleet: Fleet, server: str) -> None:
+    """Also requests of servers."""
     url, greedy = url_of(fleet, server), make_token(fleet, requests_per_s=1)
     others = [make_token(fleet), make_token(fleet, requests_per_s=1000)]
 
@@ -144,7 +144,7 @@ def test_others_are_untouched_while_somebody_is_refused(fleet: Fleet, server: st
     assert count_refusals(url, "requests_per_s") >= 1
 
 
-def test_people_are_refused_in_their_own_shape(fleet: Fleet) -> None:
+def test_simple_api_returns_429_in_its_own_form(fleet: Fleet) -> None:
     headers = make_token(fleet, "produce:*", "admin:*", requests_per_s=1)
 
     def ask() -> httpx.Response | None:
@@ -161,8 +161,8 @@ def test_people_are_refused_in_their_own_shape(fleet: Fleet) -> None:
 
 
 @servers
-def test_bytes_that_are_under_way_are_limited_and_let_go_when_clients_hang_up(fleet: Fleet, server: str) -> None:
-    """Bodies that never arrive whole count while their senders are there, and not a moment longer."""
+def test_bytes_in_flight_are_limited_and_released_on_disconnect(fleet: Fleet, server: str) -> None:
+    """Incomplete bodies count only while their senders are connected."""
     url, headers = url_of(fleet, server), make_token(fleet, in_flight_bytes=len(BATCH))
     query: dict[str, str | int] = {"topic": "t", "partition": 0}
 
@@ -187,7 +187,7 @@ def half_a_request(url: str, headers: dict[str, str]) -> socket.socket:
     return sock
 
 
-def test_a_stream_keeps_to_the_rate(fleet: Fleet) -> None:
+def test_stream_is_throttled_to_the_rate(fleet: Fleet) -> None:
     """It is slowed down, not cut off."""
     fleet.create("told", partitions=1)
     headers = make_token(fleet, bytes_per_s=64 * KIB)
@@ -208,7 +208,7 @@ def test_a_stream_keeps_to_the_rate(fleet: Fleet) -> None:
     assert seen > 4 * 64 * KIB
 
 
-def test_a_stream_that_waits_for_its_turn_ends_when_its_client_leaves(fleet: Fleet) -> None:
+def test_throttled_stream_ends_when_its_client_disconnects(fleet: Fleet) -> None:
     """Even if it would have to wait for hours."""
     fleet.create("slow", partitions=1)
     query: dict[str, str | int] = {"topic": "slow", "partition": 0}
@@ -224,4 +224,4 @@ def test_a_stream_that_waits_for_its_turn_ends_when_its_client_leaves(fleet: Fle
 
 def listeners(fleet: Fleet) -> float:
     lines = httpx.get(f"{fleet.url}/metrics").text.splitlines()
-    return float(next(line for line in lines if line.startswith("flotilla_listeners ")).split()[1])
+    return float(next(line for line in lines if line.startswith("flotilla_tail_streams ")).split()[1])

@@ -1,4 +1,4 @@
-"""How tests start servers: as forks, which saves them most of the time, and as programs, which is what pods run."""
+"""Servers of tests: as forks, which start faster, and as programs, as in pods."""
 
 import signal
 from pathlib import Path
@@ -13,7 +13,7 @@ from support.upprocess import wait_gone
 
 
 @pytest.mark.parametrize("forked", [True, False])
-def test_servers_begin_answer_and_end_alike_however_they_were_started(
+def test_forked_and_executed_servers_behave_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: bool
 ) -> None:
     monkeypatch.setattr(ServerProcess, "forked", forked)

@@ -1,4 +1,4 @@
-"""Ranges of records as tables, on real processes: by offset and by time, by both routes, while servers die."""
+"""Ranges of records as tables, on real processes: by offset and timestamp, by both routes, while servers fail."""
 
 import asyncio
 import doctest
@@ -16,7 +16,7 @@ import pytest
 
 from flotilla import AsyncClient, Client
 from flotilla.arrow import SCHEMA
-from flotilla.client import reading
+from flotilla.client import range_reader
 from flotilla.client.errors import ClientClosed, ConfigInvalid, OffsetOutOfRange, TableTooLarge, TopicMissing
 from flotilla.client.positions import ConsumerRecord
 from support.fleet import Fleet
@@ -40,7 +40,7 @@ def client(fleet: Fleet, request: pytest.FixtureRequest) -> Iterator[Client]:
 
 @pytest.fixture
 def topic(client: Client) -> Iterator[str]:
-    """A topic with batches of all kinds: large, small, compressed, with and without all that is optional."""
+    """Create a topic with all kinds of batches: large, small, compressed, with and without optional parts."""
     name = f"tables-{next(NUMBERS)}"
     client.topics.create(name, partitions=PARTITIONS, replication=1)
     fill(client, name)
@@ -61,7 +61,7 @@ def fill(client: Client, topic: str) -> None:
 
 
 def consumed(client: Client, topic: str) -> list[ConsumerRecord]:
-    """All that a consumer hands out, partition by partition."""
+    """Return all records of a consumer, partition by partition."""
     with client.consumer(topic) as consumer:
         return sorted(consumer.records(until="end"), key=lambda record: (record.partition, record.offset))
 
@@ -79,16 +79,16 @@ def rows_of(table: pa.Table) -> list[ConsumerRecord]:
     ]  # fmt: skip
 
 
-def test_a_table_holds_what_a_consumer_hands_out(client: Client, topic: str) -> None:
-    """Every record, with everything that belongs to it; partition by partition, each in its order."""
+def test_table_equals_the_records_of_a_consumer(client: Client, topic: str) -> None:
+    """Every record with all its parts; partition by partition, each in order."""
     table = client.read_arrow(topic)
     assert table.schema == SCHEMA
     assert rows_of(table) == consumed(client, topic)
     assert len(table) == 2 * COUNT + PARTITIONS
 
 
-def test_a_range_is_cut_where_it_begins_and_ends(client: Client, topic: str) -> None:
-    """By offsets for all, for each, and by time; the end is exclusive, so that ranges tile."""
+def test_range_has_exact_bounds(client: Client, topic: str) -> None:
+    """Offsets for all partitions, by partition, and timestamps; the end is exclusive, so that ranges tile."""
     everything = consumed(client, topic)
 
     def check(wanted: Any, **options: Any) -> None:  # noqa: ANN401 - which records, and any options
@@ -107,8 +107,8 @@ def test_a_range_is_cut_where_it_begins_and_ends(client: Client, topic: str) -> 
     assert pc.max(before["append_time"]).as_py() < middle <= pc.min(after["append_time"]).as_py()
 
 
-def test_a_range_of_any_size_comes_piece_by_piece(client: Client, topic: str) -> None:
-    """Each partition in order, all columns or some; and whoever has enough leaves."""
+def test_range_of_any_size_is_read_in_pieces(client: Client, topic: str) -> None:
+    """Each partition in order, all columns or some; the iteration can be stopped."""
     batches = list(client.iter_arrow(topic, columns=["partition", "offset"]))
     assert {tuple(batch.schema.names) for batch in batches} == {("partition", "offset")}
     found = [(row["partition"], row["offset"]) for batch in batches for row in batch.to_pylist()]
@@ -118,7 +118,7 @@ def test_a_range_of_any_size_comes_piece_by_piece(client: Client, topic: str) ->
         break
 
 
-def test_latest_is_what_was_there_when_it_began(client: Client, topic: str) -> None:
+def test_latest_is_the_end_when_the_read_started(client: Client, topic: str) -> None:
     """A table is well defined while others produce."""
     batches = client.iter_arrow(topic, columns=["offset"])
     with client.producer() as producer:
@@ -126,8 +126,8 @@ def test_latest_is_what_was_there_when_it_began(client: Client, topic: str) -> N
     assert sum(map(len, batches)) == 2 * COUNT + PARTITIONS
 
 
-def test_a_frame_of_pandas_has_the_same_columns(client: Client, topic: str) -> None:
-    """In Arrow's memory, so that no Python object is made of a record here either."""
+def test_pandas_frame_has_the_same_columns(client: Client, topic: str) -> None:
+    """In Arrow memory, without a Python object per record."""
     frame = client.read_pandas(topic)
     kinds = {field.name: pd.ArrowDtype(field.type) for field in SCHEMA if field.name != "topic"}
     assert frame.dtypes.drop("topic").to_dict() == kinds
@@ -136,10 +136,10 @@ def test_a_frame_of_pandas_has_the_same_columns(client: Client, topic: str) -> N
     assert frame.groupby("partition")["offset"].count().sum() == 2 * COUNT + PARTITIONS
 
 
-def test_records_that_were_removed_are_told_or_left_out(client: Client, topic: str) -> None:
-    """A table lacks nothing that was asked for, unless one says that it may."""
+def test_removed_records_are_reported_or_left_out(client: Client, topic: str) -> None:
+    """By default, a table is complete or an error."""
     client.topics.delete_records(topic, {0: 100})
-    with pytest.raises(OffsetOutOfRange, match=f"90 records of '{topic}', partition 0, from offset 10 on") as caught:
+    with pytest.raises(OffsetOutOfRange, match=f"{topic}-0: 90 records from offset 10 were deleted") as caught:
         client.read_arrow(topic, partitions=[0], start=10, end=200)
     assert caught.value.first_offset == 100
     left = client.read_arrow(topic, partitions=[0], start=10, end=200, on_gone="earliest")
@@ -147,18 +147,18 @@ def test_records_that_were_removed_are_told_or_left_out(client: Client, topic: s
     assert client.read_arrow(topic, partitions=[0], end=200)["offset"].to_pylist() == list(range(100, 200))
 
 
-def test_nothing_has_all_columns(client: Client, topic: str) -> None:
-    """Programs that work on columns work on none of their records, too."""
+def test_empty_table_has_all_columns(client: Client, topic: str) -> None:
+    """Programs that use columns also work without records."""
     assert client.read_arrow(topic, partitions=[]).schema == SCHEMA
     frame = client.read_pandas(topic, start="latest", columns=["offset", "value"])
     assert (list(frame.columns), len(frame)) == (["offset", "value"], 0)
 
 
-def test_what_cannot_be_is_told(client: Client, topic: str) -> None:
-    """Each error says what to do."""
+def test_invalid_ranges_are_rejected_with_a_hint(client: Client, topic: str) -> None:
+    """Each error has what to do."""
     with pytest.raises(TableTooLarge, match=r"max_bytes \(10000\).*iter_arrow"):
         client.read_arrow(topic, max_bytes=10_000)
-    with pytest.raises(TopicMissing, match="there is no partition 9 of"):
+    with pytest.raises(TopicMissing, match="has no partition 9"):
         client.read_arrow(topic, partitions=[0, 9])
     with pytest.raises(TopicMissing, match="there is no topic 'nowhere'"):
         client.iter_arrow("nowhere")
@@ -166,8 +166,8 @@ def test_what_cannot_be_is_told(client: Client, topic: str) -> None:
         client.iter_arrow(topic, columns=["colour"])
 
 
-def test_the_client_on_a_loop_has_the_same(fleet: Fleet, client: Client, topic: str) -> None:
-    """One core, two faces."""
+def test_async_client_reads_the_same_tables(fleet: Fleet, client: Client, topic: str) -> None:
+    """Both APIs share one implementation."""
 
     async def read() -> tuple[pa.Table, pd.DataFrame, int]:
         async with AsyncClient(fleet.url) as own:
@@ -183,15 +183,15 @@ def test_the_client_on_a_loop_has_the_same(fleet: Fleet, client: Client, topic: 
     assert len(table) == len(frame) == rows
 
 
-def test_batches_of_a_consumer_become_columns_as_they_come(client: Client, topic: str) -> None:
-    """The streaming way: what is yet to come included, with positions and commits."""
+def test_batches_of_a_consumer_are_converted_to_columns(client: Client, topic: str) -> None:
+    """For streaming, with new records, positions and commits."""
     with client.consumer(topic, partitions=[0]) as consumer:
         table = pa.Table.from_batches(batch.to_arrow() for batch in consumer.batches(until="end"))
     assert rows_of(table) == rows_of(client.read_arrow(topic, partitions=[0]))
 
 
-def test_an_iteration_ends_with_its_client(fleet: Fleet, topic: str) -> None:
-    """Whoever goes on is told so, and nothing is left behind."""
+def test_iteration_ends_with_its_client(fleet: Fleet, topic: str) -> None:
+    """Continuing raises an error, and nothing stays open."""
     with Client(fleet.url) as own:
         batches = own.iter_arrow(topic)
         next(batches)
@@ -199,9 +199,9 @@ def test_an_iteration_ends_with_its_client(fleet: Fleet, topic: str) -> None:
         list(batches)
 
 
-def test_a_range_is_read_while_the_broker_is_killed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaders that change or come back are waited for, and nothing is missing or doubled."""
-    monkeypatch.setattr(reading, "FETCH_BYTES", 1)  # a batch in each answer, so that much is left to fetch
+def test_range_is_read_while_the_broker_is_killed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The read waits for leaders; no record is missing or duplicated."""
+    monkeypatch.setattr(range_reader, "FETCH_BYTES", 1)  # one batch per fetch response, so that much is left to fetch
     values = [b"%099d" % at for at in range(20_000)]
     with Client(fleet.url) as client:
         client.topics.create("killed", partitions=4, replication=1)
@@ -215,8 +215,8 @@ def test_a_range_is_read_while_the_broker_is_killed(fleet: Fleet, monkeypatch: p
         assert sorted(pa.Table.from_batches(found)["value"].to_pylist()) == values
 
 
-def test_the_examples_of_the_docs_print_what_is_said_of_them(fleet: Fleet) -> None:
-    """Word for word."""
+def test_examples_of_the_docs_print_the_documented_output(fleet: Fleet) -> None:
+    """Unchanged."""
     page = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
     text = "\n".join(re.findall(r"^```pycon\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE))
     said: list[str] = []

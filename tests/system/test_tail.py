@@ -1,4 +1,4 @@
-"""Server-sent events: every record once, in order, also over a cut."""
+"""Server-sent events: every record once, in order, also after a reconnect."""
 
 import json
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def append(fleet: Fleet, topic: str, partition: int, *values: str) -> None:
     assert response.status_code == 200, response.text
 
 
-def test_records_are_told_as_they_are_committed_and_a_cut_costs_nothing(fleet: Fleet) -> None:
+def test_committed_records_are_streamed_and_a_reconnect_skips_none(fleet: Fleet) -> None:
     fleet.create("told", partitions=2)
     append(fleet, "told", 0, "before")
     with tail(fleet, topic="told") as found:
@@ -65,7 +65,7 @@ def test_records_are_told_as_they_are_committed_and_a_cut_costs_nothing(fleet: F
         assert [next(found)[1]["value"] for _ in range(4)] == ["before", "a", "b", "c"]
 
 
-def test_a_stream_outlives_a_leader(fleet: Fleet) -> None:
+def test_stream_survives_a_change_of_leader(fleet: Fleet) -> None:
     fleet.create("led", partitions=1)
     with tail(fleet, topic="led") as found:
         append(fleet, "led", 0, "one")
@@ -79,7 +79,7 @@ def test_a_stream_outlives_a_leader(fleet: Fleet) -> None:
         leader.wait_alive()
 
 
-def test_a_stream_ends_with_its_topic(fleet: Fleet) -> None:
+def test_stream_ends_with_its_topic(fleet: Fleet) -> None:
     fleet.create("short", partitions=1)
     with tail(fleet, topic="short") as found:
         fleet.client.delete("/topics/short")
@@ -87,8 +87,8 @@ def test_a_stream_ends_with_its_topic(fleet: Fleet) -> None:
         assert next(found, None) is None
 
 
-def test_listeners_that_leave_cost_nothing(fleet: Fleet) -> None:
-    """A reader that nobody listens to any more asks no broker."""
+def test_disconnected_clients_cost_nothing(fleet: Fleet) -> None:
+    """A manager without clients of a topic does not fetch it."""
     fleet.create("left", partitions=1)
     for _ in range(5):
         with tail(fleet, topic="left"):
@@ -97,14 +97,14 @@ def test_listeners_that_leave_cost_nothing(fleet: Fleet) -> None:
     with tail(fleet, topic="left", offset="earliest") as found:
         assert next(found)[1]["value"] == "m"
 
-    def nobody_listens() -> bool:
+    def has_no_clients() -> bool:
         texts = [httpx.get(f"{reader.own_url}/metrics").text for reader in fleet.readers]
-        return all("flotilla_listeners 0.0" in text for text in texts)
+        return all("flotilla_tail_streams 0.0" in text for text in texts)
 
-    wait_until("all listeners to be gone", nobody_listens)
+    wait_until("all listeners to be gone", has_no_clients)
 
 
-def test_a_manager_that_ends_lets_its_listeners_go(tmp_path: Path) -> None:
+def test_stopping_manager_closes_its_streams(tmp_path: Path) -> None:
     with Fleet(tmp_path, brokers=1, readers=1) as small:
         small.create("ending", partitions=1)
         with tail(small, topic="ending") as found:
@@ -123,5 +123,5 @@ def test_a_manager_that_ends_lets_its_listeners_go(tmp_path: Path) -> None:
         ({"topic": "told", "colour": "red"}, 400),
     ],
 )
-def test_bad_questions_are_refused(fleet: Fleet, params: dict[str, str], status: int) -> None:
+def test_invalid_tail_requests_are_rejected(fleet: Fleet, params: dict[str, str], status: int) -> None:
     assert httpx.get(f"{fleet.url}/v1/tail", params=params).status_code == status

@@ -1,4 +1,4 @@
-"""A whole fleet that speaks TLS alone: clients with managers, managers with brokers, brokers with managers."""
+"""A cluster with TLS for all connections: clients, managers and brokers."""
 
 import contextlib
 import socket
@@ -13,7 +13,7 @@ import trustme
 from flotilla import Client
 from flotilla.client.errors import ServerUnreachable
 from flotilla.records import encode
-from flotilla_manager import rebuild
+from flotilla_manager import rebuild_command
 from support import certificates
 from support.certificates import Files
 from support.cluster import BrokerProcess, wait_until
@@ -53,7 +53,7 @@ def ok(response: httpx.Response) -> dict[str, Any]:
 
 
 def shown(url: str, files: Files) -> bytes:
-    """Tell which certificate a server shows."""
+    """Return the certificate of a server."""
     host, port = url.removeprefix("https://").split(":")
     with (
         socket.create_connection((host, int(port)), timeout=10) as sock,
@@ -62,8 +62,8 @@ def shown(url: str, files: Files) -> bytes:
         return served.getpeercert(binary_form=True) or b""
 
 
-def test_messages_and_batches_go_through(fleet: Fleet) -> None:
-    """Topics are made through readers, which pass them on to the writer; all of it in https."""
+def test_messages_and_batches_work_over_tls(fleet: Fleet) -> None:
+    """Readers forward topic changes to the writer, all over https."""
     fleet.create("through", partitions=1)
     producer, consumer = fleet.producer("through"), fleet.consumer("through")
     fleet.post("/producer/produce", topic="through", producer_id=producer, message="one")
@@ -76,11 +76,11 @@ def test_messages_and_batches_go_through(fleet: Fleet) -> None:
     assert {one["url"].partition(":")[0] for one in fleet.get("/managers")["managers"]} == {"https"}
 
 
-def test_brokers_are_told_of_with_their_scheme(fleet: Fleet) -> None:
-    """By metadata, and by a broker that does not lead; so programs reach leaders directly."""
+def test_metadata_has_broker_addresses_with_https(fleet: Fleet) -> None:
+    """In metadata, and in errors of brokers that do not lead, so that clients reach leaders directly."""
     fleet.create("direct", partitions=1)
-    told = ok(fleet.client.get("/v1/metadata", params={"topic": "direct"}))
-    urls = {one["id"]: one["url"] for one in told["brokers"]}
+    answered = ok(fleet.client.get("/v1/metadata", params={"topic": "direct"}))
+    urls = {one["id"]: one["url"] for one in answered["brokers"]}
     assert set(urls.values()) == {broker.url for broker in fleet.brokers}
 
     def refusals() -> list[dict[str, Any]]:
@@ -93,7 +93,7 @@ def test_brokers_are_told_of_with_their_scheme(fleet: Fleet) -> None:
     assert leaders < set(urls.values())
 
 
-def test_a_broker_that_was_killed_and_returns_takes_part_again(fleet: Fleet) -> None:
+def test_killed_broker_rejoins_over_tls(fleet: Fleet) -> None:
     fleet.create("survives", partitions=1)
     for at, broker in enumerate(fleet.brokers):
         broker.kill()
@@ -111,21 +111,21 @@ def test_a_broker_that_was_killed_and_returns_takes_part_again(fleet: Fleet) -> 
     wait_until("all replicas to have everything", agreed)
 
 
-def test_plain_http_is_refused_on_every_port(fleet: Fleet) -> None:
+def test_plain_http_is_rejected_on_every_port(fleet: Fleet) -> None:
     urls = {fleet.writer.url, fleet.url, *(one.own_url for one in fleet.readers), *(one.url for one in fleet.brokers)}
     for url in urls:
         with pytest.raises(httpx.TransportError):
             httpx.get(f"{url.replace('https', 'http')}/healthz", timeout=10)
 
 
-def test_a_client_that_does_not_trust_the_authority_does_not_connect(fleet: Fleet) -> None:
+def test_client_that_does_not_trust_the_ca_does_not_connect(fleet: Fleet) -> None:
     for url in (fleet.url, fleet.brokers[0].url):
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
             httpx.get(f"{url}/healthz", timeout=10)
 
 
-def test_a_broker_that_does_not_trust_the_managers_tells_them_nothing(fleet: Fleet, tmp_path: Path) -> None:
-    """It runs, is not ready, and says in its log why."""
+def test_broker_that_does_not_trust_the_managers_sends_no_heartbeats(fleet: Fleet, tmp_path: Path) -> None:
+    """It runs, is not ready, and logs the reason."""
     other = certificates.write(tmp_path / "tls", certificates.make_authority())
     broker = BrokerProcess(tmp_path / "broker", ["--managers", fleet.url], tls=other)
     broker.start()
@@ -138,8 +138,8 @@ def test_a_broker_that_does_not_trust_the_managers_tells_them_nothing(fleet: Fle
         broker.close()
 
 
-def test_a_broker_is_added_by_its_address_alone(fleet: Fleet) -> None:
-    """A fleet that speaks TLS asks a broker by https, unless somebody says otherwise."""
+def test_broker_can_be_added_by_its_address(fleet: Fleet) -> None:
+    """A cluster with TLS uses https for a broker, unless the address has a scheme."""
     address = fleet.brokers[0].url.removeprefix("https://")
     for host in (address, f"https://{address}"):
         fleet.post("/admin/broker/add", broker_host=host)
@@ -147,19 +147,19 @@ def test_a_broker_is_added_by_its_address_alone(fleet: Fleet) -> None:
     assert refused.status_code == 400
 
 
-def test_metadata_is_rebuilt_from_brokers_that_speak_tls(
+def test_metadata_is_rebuilt_from_brokers_with_tls(
     fleet: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--database", f"sqlite:///{tmp_path / 'anew.db'}", "--dry-run", "--accept-problems"]
     for broker in fleet.brokers:
         flags += ["--broker", broker.url]
-    assert rebuild.main(flags) == rebuild.EXIT_FAILED
+    assert rebuild_command.main(flags) == rebuild_command.EXIT_FAILED
     assert "certificate verify failed" in capsys.readouterr().err
-    assert rebuild.main([*flags, "--ca", str(files_of(fleet).ca)]) == 0
+    assert rebuild_command.main([*flags, "--ca", str(files_of(fleet).ca)]) == 0
     assert f"{len(fleet.brokers)} brokers" in capsys.readouterr().out
 
 
-def test_a_certificate_that_was_replaced_is_used_without_a_restart(fleet: Fleet, authority: trustme.CA) -> None:
+def test_replaced_certificate_is_used_without_a_restart(fleet: Fleet, authority: trustme.CA) -> None:
     files = files_of(fleet)
     urls = [fleet.writer.url, *(one.own_url for one in fleet.readers), *(one.url for one in fleet.brokers)]
     before = {shown(url, files) for url in urls}
@@ -171,8 +171,8 @@ def test_a_certificate_that_was_replaced_is_used_without_a_restart(fleet: Fleet,
 
 
 @pytest.mark.parametrize("wrong", ["missing", "other key"])
-def test_a_certificate_that_cannot_be_used_ends_the_start(tmp_path: Path, authority: trustme.CA, wrong: str) -> None:
-    """Before anything is made or served, with a line that says which file and why."""
+def test_unusable_certificate_prevents_the_start(tmp_path: Path, authority: trustme.CA, wrong: str) -> None:
+    """Before anything is created or served, with the file and the reason."""
     files = certificates.write(tmp_path / "tls", authority)
     if wrong == "missing":
         files.cert.unlink()
@@ -190,7 +190,7 @@ def test_a_certificate_that_cannot_be_used_ends_the_start(tmp_path: Path, author
 
 
 @pytest.mark.parametrize("route", ["direct", "gateway"])
-def test_the_client_library_trusts_whom_it_is_told_to_trust_and_nobody_else(
+def test_client_library_trusts_only_the_given_ca(
     fleet: Fleet, tmp_path: Path, authority: trustme.CA, route: str
 ) -> None:
     ours, others = tmp_path / "ours.pem", tmp_path / "others.pem"
@@ -205,4 +205,4 @@ def test_the_client_library_trusts_whom_it_is_told_to_trust_and_nobody_else(
     with Client(fleet.url, ca=others, route=route, request_s=1) as client, pytest.raises(ServerUnreachable) as caught:
         client.topics.list()
     assert "certificate" in str(caught.value).lower()
-    assert str(caught.value).endswith("`ca` or FLOTILLA_TLS_CA says whom to trust")
+    assert str(caught.value).endswith("Set `ca` or FLOTILLA_TLS_CA to the CA bundle of the server")

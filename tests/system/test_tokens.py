@@ -1,4 +1,4 @@
-"""Tokens over their life: made, told to all servers, used, revoked, expired; and nowhere to be found in clear."""
+"""Life of tokens: created, distributed to all servers, used, revoked, expired; never stored in clear text."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from flotilla.access import system_text
+from flotilla.access import system_token
 from flotilla.records import encode
 from support.access import ENVIRONMENT, SECRET, bearer
 from support.cluster import wait_until
@@ -33,7 +33,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 def command(fleet: Fleet, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `flotilla tokens`, as the owner of the secret unless a token is given."""
+    """Run `flotilla tokens`, with the secret unless a token is given."""
     who = environment or {"FLOTILLA_SECRET": SECRET}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FLOTILLA_")}
     return subprocess.run(
@@ -47,13 +47,13 @@ def command(fleet: Fleet, *arguments: str, **environment: str) -> subprocess.Com
 
 
 def make(fleet: Fleet, *grants: str, **more: Any) -> tuple[str, str]:  # noqa: ANN401 - any JSON
-    """Make a token by the API; return its id and its text."""
+    """Create a token with the API; return its id and its text."""
     made = fleet.client.post("/v1/tokens", json={"name": "x", "grants": grants, **more}).raise_for_status().json()
     return made["id"], made["token"]
 
 
 def statuses(fleet: Fleet, text: str) -> list[int]:
-    """Read a topic from every manager and every broker; 0 is one that does not answer."""
+    """Read a topic from every manager and every broker; 0 means no response."""
     servers = [manager.own_url for manager in fleet.managers] + [broker.url for broker in fleet.brokers]
     query = "/v1/fetch?topic=orders&partition=0&offset=earliest&replica=any"
     found = []
@@ -66,20 +66,20 @@ def statuses(fleet: Fleet, text: str) -> list[int]:
 
 
 def wait_known(fleet: Fleet, text: str) -> None:
-    """Wait until a token is valid everywhere."""
+    """Wait until a token is valid on all servers."""
     wait_until("the token to be known", lambda: set(statuses(fleet, text)) == {200})
 
 
 def wait_refused(fleet: Fleet, text: str) -> None:
-    """Wait until a token is valid nowhere."""
+    """Wait until a token is valid on no server."""
     wait_until("the token to be refused", lambda: set(statuses(fleet, text)) == {401}, SOON_S)
 
 
 # -- made, listed and revoked -------------------------------------------------------------------------------------
 
 
-def test_the_command_makes_lists_and_revokes_tokens(fleet: Fleet) -> None:
-    """The first token is made with the secret, and the next ones with that."""
+def test_command_creates_lists_and_revokes_tokens(fleet: Fleet) -> None:
+    """The first token is created with the secret, and further ones with that token."""
     made = command(fleet, "create", "boss", "--grant", "admin")
     assert made.returncode == 0, made.stderr
     boss = made.stdout.strip()
@@ -87,22 +87,24 @@ def test_the_command_makes_lists_and_revokes_tokens(fleet: Fleet) -> None:
     grants = ("--grant", "consume:orders", "--grant", "produce:orders")
     limits = ("--expires", "1h", "--bytes-per-s", "10MiB", "--requests-per-s", "500", "--in-flight-bytes", "64MiB")
     worker = command(fleet, "create", "worker", *grants, *limits, "--json", FLOTILLA_TOKEN=boss)
-    told = json.loads(worker.stdout)
-    wait_known(fleet, told["token"])
+    answered = json.loads(worker.stdout)
+    wait_known(fleet, answered["token"])
     listed = command(fleet, "list", FLOTILLA_TOKEN=boss)
-    line = next(line for line in listed.stdout.splitlines() if told["id"] in line)
+    line = next(line for line in listed.stdout.splitlines() if answered["id"] in line)
     assert "worker  consume:orders produce:orders  10MiB/s, 500 requests/s, 64MiB in flight" in line
-    assert told["token"] not in listed.stdout
-    assert command(fleet, "list", FLOTILLA_TOKEN=told["token"]).stderr.startswith("flotilla tokens: the scope admin")
-    revoked = command(fleet, "revoke", told["id"], FLOTILLA_TOKEN=boss)
+    assert answered["token"] not in listed.stdout
+    assert command(fleet, "list", FLOTILLA_TOKEN=answered["token"]).stderr.startswith(
+        "flotilla tokens: the scope admin"
+    )
+    revoked = command(fleet, "revoke", answered["id"], FLOTILLA_TOKEN=boss)
     assert revoked.returncode == 0, revoked.stderr
-    wait_refused(fleet, told["token"])
-    again = command(fleet, "revoke", told["id"], FLOTILLA_TOKEN=boss)
-    assert (again.returncode, again.stderr) == (1, f"flotilla tokens: there is no token {told['id']}\n")
+    wait_refused(fleet, answered["token"])
+    again = command(fleet, "revoke", answered["id"], FLOTILLA_TOKEN=boss)
+    assert (again.returncode, again.stderr) == (1, f"flotilla tokens: there is no token {answered['id']}\n")
     command(fleet, "revoke", boss.split("_")[1])
 
 
-def test_the_api_makes_lists_and_revokes_tokens_and_never_tells_digests(fleet: Fleet) -> None:
+def test_api_creates_lists_and_revokes_tokens_and_never_returns_digests(fleet: Fleet) -> None:
     body = {"name": "über", "grants": ["admin:a*", "consume", "consume:*"], "expires_in_s": 60, "requests_per_s": 5}
     response = fleet.client.post("/v1/tokens", json=body)
     made = response.json()
@@ -133,7 +135,7 @@ def test_the_api_makes_lists_and_revokes_tokens_and_never_tells_digests(fleet: F
         ({"digest": "f" * 64}, "digest"),
     ],
 )
-def test_what_is_no_token_is_refused_with_the_rule(fleet: Fleet, change: dict[str, Any], text: str) -> None:
+def test_invalid_token_requests_are_rejected_with_the_rule(fleet: Fleet, change: dict[str, Any], text: str) -> None:
     response = fleet.client.post("/v1/tokens", json={"name": "x", "grants": ["produce:x"], **change})
     assert response.status_code == 400
     assert response.json()["code"] == "bad_request"
@@ -143,7 +145,7 @@ def test_what_is_no_token_is_refused_with_the_rule(fleet: Fleet, change: dict[st
 # -- how they end -------------------------------------------------------------------------------------------------
 
 
-def test_a_new_token_is_valid_at_every_manager_at_once(fleet: Fleet) -> None:
+def test_new_token_is_valid_on_every_manager_at_once(fleet: Fleet) -> None:
     for _ in range(5):
         _, text = make(fleet, "consume")
         assert [
@@ -152,7 +154,7 @@ def test_a_new_token_is_valid_at_every_manager_at_once(fleet: Fleet) -> None:
         ] == [200] * len(fleet.managers)
 
 
-def test_a_revoked_token_ends_within_seconds_on_all_servers(fleet: Fleet) -> None:
+def test_revoked_token_is_rejected_by_all_servers_within_seconds(fleet: Fleet) -> None:
     id_, text = make(fleet, "consume:orders")
     wait_known(fleet, text)
     began = time.monotonic()
@@ -161,15 +163,15 @@ def test_a_revoked_token_ends_within_seconds_on_all_servers(fleet: Fleet) -> Non
     assert time.monotonic() - began < SOON_S
 
 
-def test_a_token_that_expires_ends_by_itself_on_all_servers(fleet: Fleet) -> None:
+def test_expired_token_is_rejected_by_all_servers(fleet: Fleet) -> None:
     _, text = make(fleet, "consume:orders", expires_in_s=6)
     wait_known(fleet, text)
     wait_until("it to expire", lambda: set(statuses(fleet, text)) == {401}, 10)
 
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])
-def test_who_listens_hears_nothing_more_when_the_token_ends(fleet: Fleet, how: str) -> None:
-    """A stream that began with a valid token does not outlive it."""
+def test_stream_ends_with_its_token(fleet: Fleet, how: str) -> None:
+    """A stream that was opened with a valid token does not outlive it."""
     id_, text = make(fleet, "consume:orders", expires_in_s=8 if how == "expired" else 600)
     wait_known(fleet, text)
     url = f"{fleet.url}/v1/tail?topic=orders"
@@ -188,18 +190,18 @@ def test_who_listens_hears_nothing_more_when_the_token_ends(fleet: Fleet, how: s
     assert json.loads(rest[-2].removeprefix("data: "))["code"] == "unauthorized"
 
 
-def test_who_waits_for_records_gets_none_when_the_token_ends(fleet: Fleet) -> None:
+def test_waiting_fetch_returns_nothing_when_its_token_ends(fleet: Fleet) -> None:
     id_, text = make(fleet, "consume:orders")
     wait_known(fleet, text)
     query = "/v1/fetch?topic=orders&partition=0&offset=latest&wait_ms=6000"
     with httpx.Client(base_url=fleet.readers[0].own_url, headers=bearer(text), timeout=20) as client:
         assert client.get("/").status_code == 200
         fleet.client.delete(f"/v1/tokens/{id_}").raise_for_status()
-        # It may be let in for a moment yet, and waits then; what it gets in the end is a refusal.
+        # It may still be accepted and then wait; the final response is an error.
         assert client.get(query).status_code == 401
 
 
-def test_a_system_that_was_killed_knows_its_tokens(fleet: Fleet) -> None:
+def test_tokens_survive_a_kill_of_all_processes(fleet: Fleet) -> None:
     id_, text = make(fleet, "consume:orders")
     gone_id, gone = make(fleet, "consume:orders")
     wait_known(fleet, gone)
@@ -216,8 +218,8 @@ def test_a_system_that_was_killed_knows_its_tokens(fleet: Fleet) -> None:
 # -- what is never written down -----------------------------------------------------------------------------------
 
 
-def test_no_token_and_no_secret_is_in_a_log_in_the_metrics_or_in_a_file(fleet: Fleet) -> None:
-    """Not even at the level debug; of tokens there are ids and digests."""
+def test_logs_metrics_and_files_contain_no_token_and_no_secret(fleet: Fleet) -> None:
+    """Not even at level debug; files have ids and digests of tokens."""
     id_, text = make(fleet, "consume:orders", "produce:orders", "admin:orders")
     wait_known(fleet, text)
     forged = f"flt_{id_}_{'forged-' * 6}x"
@@ -225,11 +227,11 @@ def test_no_token_and_no_secret_is_in_a_log_in_the_metrics_or_in_a_file(fleet: F
     urls = [manager.own_url for manager in fleet.managers] + [broker.url for broker in fleet.brokers]
     shown = "".join(httpx.get(f"{url}/metrics").text for url in urls)
     assert "flotilla_follower_lag_entries{" in shown
-    assert "orders" not in shown, "figures are open to all: they tell of topics by their ids"
+    assert "orders" not in shown, "metrics are public: they have topic ids only"
     for url in urls:  # what goes wrong is logged with more than what goes right
         for target in ("/v1/append?topic=orders&partition=7", "/v1/tokens", "/nothing", "/v1/topics/x"):
             httpx.post(url + target, headers=bearer(text), content=b"x")
-    hidden = {text, text.split("_", 2)[2], forged, SECRET, system_text(SECRET.encode())}
+    hidden = {text, text.split("_", 2)[2], forged, SECRET, system_token(SECRET.encode())}
     for file in fleet.folder.rglob("*"):
         if file.is_file():
             content = file.read_bytes()
@@ -239,14 +241,14 @@ def test_no_token_and_no_secret_is_in_a_log_in_the_metrics_or_in_a_file(fleet: F
     assert '"level":"debug"' in fleet.writer.log()
 
 
-def test_what_a_rebuild_needs_is_the_secret_and_tokens_outlive_it(fleet: Fleet) -> None:
+def test_rebuild_needs_the_secret_and_keeps_tokens(fleet: Fleet) -> None:
     _, text = make(fleet, "consume:orders")
     wait_known(fleet, text)
     fleet.writer.terminate()
-    module = [sys.executable, "-m", "flotilla_manager.rebuild", "--force", "--database", fleet.database]
+    module = [sys.executable, "-m", "flotilla_manager.rebuild_command", "--force", "--database", fleet.database]
     brokers = [part for broker in fleet.brokers for part in ("--broker", broker.url)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FLOTILLA_")}
-    for secret, code, said in ((None, 1, "FLOTILLA_SECRET"), (SECRET, 0, "The metadata was written.")):
+    for secret, code, said in ((None, 1, "FLOTILLA_SECRET"), (SECRET, 0, "Metadata written.")):
         who = {} if secret is None else {"FLOTILLA_SECRET": secret}
         ended = subprocess.run(
             [*module, *brokers], env={**environment, **who}, capture_output=True, text=True, timeout=60, check=False
@@ -260,8 +262,8 @@ def test_what_a_rebuild_needs_is_the_secret_and_tokens_outlive_it(fleet: Fleet) 
 # -- flotilla up --------------------------------------------------------------------------------------------------
 
 
-def test_up_with_auth_says_how_to_make_the_first_token_and_it_works(tmp_path: Path) -> None:
-    """The lines that it prints are run as they are: a token, a topic, a message in, the message out."""
+def test_up_with_auth_prints_how_to_create_the_first_token(tmp_path: Path) -> None:
+    """The printed lines work as they are: create a token and a topic, send a message, and read it."""
     with UpProcess(tmp_path / "data dir", "--brokers", "1", "--auth", "on") as up:
         up.wait_ready()
         assert httpx.get(f"{up.url}/topics").status_code == 401

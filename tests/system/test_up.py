@@ -1,4 +1,4 @@
-"""`flotilla up`: it comes up, keeps everything up, and leaves nothing behind."""
+"""`flotilla up`: start, supervision and shutdown."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flotilla.up import ending, logs
+from flotilla.up import logs, shutdown
 from support.cluster import wait_until
 from support.upprocess import UpProcess, wait_gone
 
@@ -29,7 +29,7 @@ def small(tmp_path: Path) -> Iterator[UpProcess]:
         yield up.wait_ready()
 
 
-def test_everything_comes_up_and_the_table_tells_what_runs_where(tmp_path: Path) -> None:
+def test_up_starts_all_processes_and_prints_a_table(tmp_path: Path) -> None:
     with UpProcess(tmp_path / "data") as up:
         rows = up.wait_ready().rows()
         assert list(rows) == NAMES
@@ -45,35 +45,35 @@ def test_everything_comes_up_and_the_table_tells_what_runs_where(tmp_path: Path)
         wait_gone([pid for _, _, pid in rows.values()], timeout_s=0.5)
 
 
-def test_whatever_is_killed_comes_back_where_it_was(tmp_path: Path) -> None:
-    """Any process can be killed with -9 at any time."""
+def test_killed_processes_restart_at_the_same_address(tmp_path: Path) -> None:
+    """Any process can be killed at any time."""
     with UpProcess(tmp_path / "data") as up:
         before = up.wait_ready().pids()
         ids = {name: up.ask(name, "/v1/broker")["id"] for name in NAMES[:3]}
         for name in NAMES:
             os.kill(before[name], signal.SIGKILL)
-            up.wait_line(rf"{name} was killed \(SIGKILL\); starts again in 0\.2 s")
+            up.wait_line(rf"{name} was killed \(SIGKILL\); restarting in 0\.2 s")
         for name in NAMES:
-            line = up.wait_line(f"{name} is back after .* s, as process")
+            line = up.wait_line(f"{name} recovered after .* s, pid")
             assert up.pids()[name] == int(line.rsplit(" ", 1)[1]) != before[name]
         assert {name: up.ask(name, "/v1/broker")["id"] for name in NAMES[:3]} == ids
         assert httpx.get(f"{up.url}/readyz").status_code == 200
 
 
-def test_what_hangs_is_killed_and_comes_back(tmp_path: Path) -> None:
-    """A stopped process keeps its port and never ends: only its silence gives it away."""
+def test_hanging_processes_are_killed_and_restarted(tmp_path: Path) -> None:
+    """A stopped process keeps its port and does not end: only probes detect it."""
     with UpProcess(tmp_path / "data", "--brokers", "1") as up:
         before = up.wait_ready().pids()
         for name in ("broker-1", "reader-2"):
             os.kill(before[name], signal.SIGSTOP)
         for name in ("broker-1", "reader-2"):
-            up.wait_line(rf"{name} has not answered for 1\d s; it is killed")
-            up.wait_line(f"{name} is back after")
+            up.wait_line(rf"{name} did not answer for 1\d s; killing it")
+            up.wait_line(f"{name} recovered after")
         assert up.pids()["reader-1"] == before["reader-1"]
 
 
-def test_nothing_is_left_when_it_is_killed_itself_and_the_next_start_goes_on(tmp_path: Path) -> None:
-    """Not even a process that was stopped. The next start finds the same ports and the same brokers."""
+def test_killed_up_leaves_no_process_and_can_restart(tmp_path: Path) -> None:
+    """Not even a stopped process is left. The next start has the same ports and brokers."""
     with UpProcess(tmp_path / "data", *SMALL) as first:
         pids = first.wait_ready().pids()
         broker = first.ask("broker-1", "/v1/broker")
@@ -89,12 +89,12 @@ def test_nothing_is_left_when_it_is_killed_itself_and_the_next_start_goes_on(tmp
             assert (again["id"], again["starts"]) == (broker["id"], broker["starts"] + 1)
 
 
-def test_where_nothing_is_forked_the_same_holds(tmp_path: Path) -> None:
+def test_up_works_without_fork(tmp_path: Path) -> None:
     """Systems other than Linux start each process as a new interpreter."""
     with UpProcess(tmp_path / "data", *SMALL, fork=False) as up:
         before = up.wait_ready().pids()
         os.kill(before["broker-1"], signal.SIGKILL)
-        up.wait_line("broker-1 is back after")
+        up.wait_line("broker-1 recovered after")
         pids = up.pids()
         assert set(pids) == set(before)
         up.signal(signal.SIGKILL)
@@ -102,8 +102,8 @@ def test_where_nothing_is_forked_the_same_holds(tmp_path: Path) -> None:
         wait_gone(list(pids.values()))
 
 
-def test_a_forked_process_has_nothing_of_its_parent(small: UpProcess) -> None:
-    """No socket, no group, no handler of signals; and its own variables."""
+def test_forked_process_inherits_no_sockets_or_handlers(small: UpProcess) -> None:
+    """It has its own session, signal handlers and variables."""
     parent = _sockets(small.pid)
     assert parent
     for pid in small.pids().values():
@@ -111,8 +111,8 @@ def test_a_forked_process_has_nothing_of_its_parent(small: UpProcess) -> None:
         assert os.getpgid(pid) == os.getsid(pid) == pid
     broker = small.pids()["broker-1"]
     os.kill(broker, signal.SIGTERM)  # a broker ends by itself; its parent starts it again and does not end
-    small.wait_line(r"broker-1 ended with exit code 0; starts again in 0\.2 s")
-    small.wait_line("broker-1 is back after")
+    small.wait_line(r"broker-1 exited with code 0; restarting in 0\.2 s")
+    small.wait_line("broker-1 recovered after")
 
 
 def _sockets(pid: int) -> set[str]:
@@ -123,63 +123,63 @@ def _sockets(pid: int) -> set[str]:
     return {name for name in found if name.startswith("socket:")}
 
 
-def test_a_signal_during_the_start_ends_it_cleanly(tmp_path: Path) -> None:
+def test_signal_during_start_stops_cleanly(tmp_path: Path) -> None:
     with UpProcess(tmp_path / "data") as up:
         wait_until("all processes", lambda: len(up.pids()) == len(NAMES))
         pids = up.pids()
         up.signal(signal.SIGTERM)
         assert up.wait() == 0
-        assert "everything is up" not in up.text()
+        assert "all processes ready" not in up.text()
         wait_gone(list(pids.values()), timeout_s=0.5)
 
 
-def test_the_end_is_bounded_even_if_a_process_does_not_hear(small: UpProcess) -> None:
+def test_shutdown_is_bounded_with_a_stopped_process(small: UpProcess) -> None:
     os.kill(small.pids()["reader-1"], signal.SIGSTOP)
     began = time.monotonic()
     small.signal(signal.SIGINT)
     assert small.wait() == 0
-    assert ending.END_S_MAX - 1 < time.monotonic() - began < ending.END_S_MAX + 5
+    assert shutdown.SHUTDOWN_S_MAX - 1 < time.monotonic() - began < shutdown.SHUTDOWN_S_MAX + 5
 
 
-def test_a_second_ctrl_c_ends_it_at_once(small: UpProcess) -> None:
+def test_second_ctrl_c_kills_all_processes(small: UpProcess) -> None:
     pids = small.pids()
     os.kill(pids["writer"], signal.SIGSTOP)
     began = time.monotonic()
     small.signal(signal.SIGINT)
-    small.signal(signal.SIGINT)  # right after the first: that is one wish
+    small.signal(signal.SIGINT)  # right after the first: counted as one
     wait_gone([pids["reader-1"]])
     wait_until("a moment", lambda: time.monotonic() - began > 1)
     small.signal(signal.SIGINT)
     assert small.wait() == 0
-    assert time.monotonic() - began < ending.END_S_MAX / 2
+    assert time.monotonic() - began < shutdown.SHUTDOWN_S_MAX / 2
     wait_gone(list(pids.values()), timeout_s=0.5)
 
 
-def test_a_taken_port_is_named_with_who_has_it(tmp_path: Path) -> None:
+def test_port_in_use_names_the_process(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with UpProcess(tmp_path / "data", port=port) as up:
             assert up.wait() == 4
-    assert f"port {port} on 127.0.0.1 is taken by process {os.getpid()} (" in up.text()
+    assert f"port {port} on 127.0.0.1 is in use by process {os.getpid()} (" in up.text()
     assert "--port" in up.text()
     assert len(up.output) == 1
 
 
 def test_two_systems_never_share_a_port(small: UpProcess, tmp_path: Path) -> None:
-    """Also while no reader is there to defend it."""
+    """Also while no reader runs."""
     port = int(small.url.rpartition(":")[2])
     with UpProcess(tmp_path / "other", port=port) as second:
         assert second.wait() == 4
 
 
-def test_a_folder_in_use_is_named_with_who_has_it(small: UpProcess) -> None:
+def test_data_folder_in_use_names_the_owner(small: UpProcess) -> None:
     with UpProcess(small.data) as second:
         assert second.wait() == 3
     assert f"{small.data} is in use by process {small.pid}." in second.text()
     assert httpx.get(f"{small.url}/readyz").status_code == 200
 
 
-def test_brokers_can_be_added_and_not_left_out(tmp_path: Path) -> None:
+def test_brokers_can_be_added_but_not_removed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     for count, code in ((1, 0), (2, 0), (1, 3)):
         with UpProcess(data, "--readers", "1", "--brokers", str(count)) as up:
@@ -187,10 +187,10 @@ def test_brokers_can_be_added_and_not_left_out(tmp_path: Path) -> None:
                 assert len(up.wait_ready().rows()) == count + 2
                 up.signal(signal.SIGTERM)
             assert up.wait() == code
-    assert "holds 2 brokers, and --brokers says 1" in up.text()
+    assert "holds 2 brokers, but --brokers is 1" in up.text()
 
 
-def test_a_port_inside_that_somebody_took_is_replaced(tmp_path: Path) -> None:
+def test_internal_port_in_use_is_replaced(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with UpProcess(data, *SMALL) as up:
         port = int(up.wait_ready().rows()["broker-1"][1].rpartition(":")[2])
@@ -200,8 +200,8 @@ def test_a_port_inside_that_somebody_took_is_replaced(tmp_path: Path) -> None:
         assert up.wait_ready().rows()["broker-1"][1] != f"http://127.0.0.1:{port}"
 
 
-def test_what_cannot_start_is_shown_with_its_last_words_and_not_tried_again_soon(tmp_path: Path) -> None:
-    """Here: a writer whose database is older than what brokers know."""
+def test_permanent_failure_shows_the_log_and_backs_off(tmp_path: Path) -> None:
+    """Here: a writer whose database is older than the state of the brokers."""
     data = tmp_path / "data"
     database, old = data / "metadata.sqlite", tmp_path / "old"
     for step in ("before", "after"):
@@ -215,18 +215,18 @@ def test_what_cannot_start_is_shown_with_its_last_words_and_not_tried_again_soon
             shutil.copy(database, old)
     shutil.copy(old, database)
     with UpProcess(data, *SMALL) as up:
-        up.wait_line(r"writer ended with exit code 5: the database is behind the brokers; starts again in 10\.0 s")
+        up.wait_line(r"writer exited with code 5: database is behind the brokers; restarting in 10\.0 s")
         up.wait_line(r"writer \| .*flotilla admin rebuild-metadata")
 
 
-def test_a_process_that_is_not_ready_says_why(small: UpProcess) -> None:
+def test_unready_process_is_reported_with_reason(small: UpProcess) -> None:
     os.kill(small.pids()["broker-1"], signal.SIGSTOP)
-    small.wait_line("reader-1 is not ready: 0 of 1 brokers answer")
-    small.wait_line("broker-1 is back after")
+    small.wait_line("reader-1 is not ready: 0 of 1 brokers respond")
+    small.wait_line("broker-1 recovered after")
     small.wait_line("reader-1 is ready again")
 
 
-def test_logs_are_bounded(tmp_path: Path) -> None:
+def test_logs_are_rotated(tmp_path: Path) -> None:
     folder = tmp_path / "data" / "logs"
     folder.mkdir(parents=True)
     noise = b"x" * logs.LOG_BYTES_MAX + b"\n"
@@ -243,15 +243,15 @@ def test_logs_are_bounded(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in folder.glob("writer.log*")) < logs.LOG_BYTES_MAX
 
 
-def test_the_current_folder_need_not_be_writable(tmp_path: Path) -> None:
+def test_current_folder_may_be_read_only(tmp_path: Path) -> None:
     with UpProcess(tmp_path / "data", *SMALL, cwd=Path("/proc")) as up:
         up.wait_ready()
     with UpProcess(Path(".flotilla"), *SMALL, cwd=Path("/proc")) as up:
         assert up.wait() == 3
-    assert "the data folder /proc/.flotilla cannot be written" in up.text()
+    assert "data folder /proc/.flotilla cannot be written" in up.text()
 
 
-def test_it_goes_on_when_nobody_reads_what_it_prints(tmp_path: Path) -> None:
+def test_up_continues_without_a_reader_of_its_output(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with UpProcess(data, *SMALL) as up:
         up.wait_ready()
@@ -280,8 +280,8 @@ def _answers(port: int) -> bool:
         return False
 
 
-def test_without_help_from_the_kernel_a_process_still_ends_with_its_parent(tmp_path: Path) -> None:
-    """Where there is no PR_SET_PDEATHSIG, a pipe that only the parent holds tells that it is gone."""
+def test_process_ends_with_its_parent_without_pdeathsig(tmp_path: Path) -> None:
+    """Without PR_SET_PDEATHSIG, a pipe that only the parent holds reports its end."""
     life, ours = os.pipe()
     script = "import sys, time; from flotilla.up.child import watch; watch(int(sys.argv[1])); print(); time.sleep(60)"
     child = subprocess.Popen(
@@ -295,6 +295,6 @@ def test_without_help_from_the_kernel_a_process_still_ends_with_its_parent(tmp_p
         assert child.wait(10) == -signal.SIGKILL
 
 
-def test_a_child_whose_parent_died_before_it_began_does_not_begin() -> None:
+def test_child_of_a_dead_parent_does_not_start() -> None:
     command = [sys.executable, "-m", "flotilla.up.child", "1", "0", "name", "this"]
     assert subprocess.run(command, check=False, capture_output=True, timeout=30).returncode == 1

@@ -1,4 +1,4 @@
-"""What `make run` starts, while people use it: any process is killed at any time, and nothing acknowledged is lost."""
+"""`flotilla up` under load: any process is killed at any time, and no acknowledged record is lost."""
 
 import os
 import random
@@ -9,27 +9,15 @@ from pathlib import Path
 import httpx
 
 from support.cluster import wait_until
-from support.crowd import Crowd, Listener, Person
-from support.upprocess import UpProcess
+from support.simpleclients import SimpleClients, SimpleConsumer, SimpleProducer
+from support.upprocess import ApiReader, UpProcess
 
 KILL_SECONDS = float(os.environ.get("KILL_SECONDS", "8"))
 PARTITIONS = 2
 
 
-class Asked:
-    """Reads what the system shows through its API, in place of a broker."""
-
-    id = "the API"
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def request(self, method: str, path: str) -> httpx.Response:
-        return httpx.request(method, f"{self._url}{path.replace('&replica=any', '')}", timeout=30)
-
-
-def test_any_process_may_be_killed_while_people_use_it(tmp_path: Path) -> None:
-    """Guarantees 1 to 5 for people with curl: kill -9 of any process, again and again, then of everything at once."""
+def test_any_process_may_be_killed_under_load(tmp_path: Path) -> None:
+    """Guarantees 1 to 5 for users of curl: kill -9 of any process, repeatedly, then of all at once."""
     rng = random.Random(5)
     with UpProcess(tmp_path / "data") as up:
         up.wait_ready()
@@ -39,30 +27,31 @@ def test_any_process_may_be_killed_while_people_use_it(tmp_path: Path) -> None:
             return found
 
         post("/topics", name="t", number_of_partitions=PARTITIONS)
-        people = [
-            Person(f"p{at}", "t", PARTITIONS, post("/producer/register", topic="t")["producer_id"], up.url)
+        producers = [
+            SimpleProducer(f"p{at}", "t", PARTITIONS, post("/producer/register", topic="t")["producer_id"], up.url)
             for at in range(3)
         ]
-        listeners = [
-            Listener(f"c{at}", "t", post("/consumer/register", topic="t")["consumer_id"], up.url) for at in range(2)
+        consumers = [
+            SimpleConsumer(f"c{at}", "t", post("/consumer/register", topic="t")["consumer_id"], up.url)
+            for at in range(2)
         ]
-        crowd = Crowd("t", PARTITIONS, [Asked(up.url)], people, listeners)  # type: ignore[list-item]  # it asks alike
+        clients = SimpleClients("t", PARTITIONS, [ApiReader(up.url)], producers, consumers)  # type: ignore[list-item]  # it asks alike
         kills = 0
 
         def kill() -> None:
             nonlocal kills
             until = time.monotonic() + KILL_SECONDS
             while time.monotonic() < until or not kills:
-                crowd.wait_progress(20)
+                clients.wait_progress(20)
                 pids = up.pids()
                 for pid in pids.values() if kills == 3 else [rng.choice(list(pids.values()))]:
                     os.kill(pid, signal.SIGKILL)
                 kills += 1
                 wait_until("everything to run again", lambda: len(up.pids()) == 6)
-            crowd.wait_progress(20)
+            clients.wait_progress(20)
 
-        crowd.run_while(kill)
-        assert crowd.violations() == []
-        print(f"{kills} kills, {crowd.acknowledged} messages, {len(crowd.lost)} lost answers")  # noqa: T201 - long runs
+        clients.run_while(kill)
+        assert clients.violations() == []
+        print(f"{kills} kills, {clients.acknowledged} messages, {len(clients.lost)} lost answers")  # noqa: T201 - long runs
         up.signal(signal.SIGTERM)
         assert up.wait() == 0

@@ -1,4 +1,4 @@
-"""The writer: away, doubled, with an old database; topics half made; brokers that come and go."""
+"""The writer: unavailable, duplicated, with an old database; interrupted topic changes; brokers that return."""
 
 import contextlib
 import shutil
@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from support.cluster import wait_until
-from support.fleet import Fleet, refused, succeeded
+from support.fleet import Fleet, ManagerProcess, refused, succeeded
 
 QUICK = ("--heartbeat-s", "0.1", "--election-s-min", "0.5", "--election-s-max", "1.0")
 BEHIND = 5
@@ -34,8 +34,8 @@ def epoch_of(fleet: Fleet) -> int:
     return int(httpx.get(f"{fleet.url}/v1/control/state", timeout=30).json()["writer_epoch"])
 
 
-def test_produce_and_consume_go_on_while_the_writer_is_away(tmp_path: Path) -> None:
-    """Guarantee 6: produce and consume do not need the writer; topology waits for it."""
+def test_produce_and_consume_continue_without_the_writer(tmp_path: Path) -> None:
+    """Guarantee 6: produce and consume do not need the writer; topology changes wait for it."""
     with Fleet(tmp_path) as fleet:
         fleet.create("t")
         producer, consumer = fleet.producer("t"), fleet.consumer("t")
@@ -47,13 +47,13 @@ def test_produce_and_consume_go_on_while_the_writer_is_away(tmp_path: Path) -> N
         assert fleet.get("/size", topic="t", consumer_id=consumer)["size"] == 0
         assert fleet.get("/topics")["topics"] == ["t"]
         response = fleet.client.post("/topics", json={"name": "later"})
-        refused(response, "The writer does not answer; try again.", 503)
+        refused(response, "The writer is unavailable; try again.", 503)
         assert response.headers["retry-after"]
         fleet.writer.start()
         fleet.create("later")
 
 
-def test_a_call_for_the_writer_waits_while_it_is_started_again(tmp_path: Path) -> None:
+def test_request_for_the_writer_waits_while_it_restarts(tmp_path: Path) -> None:
     with Fleet(tmp_path) as fleet:
         fleet.writer.kill()
         fleet.writer.start()
@@ -61,7 +61,7 @@ def test_a_call_for_the_writer_waits_while_it_is_started_again(tmp_path: Path) -
         assert fleet.get("/topics")["topics"] == ["t"]
 
 
-def test_of_two_writers_one_stands_by_and_takes_over(tmp_path: Path) -> None:
+def test_second_writer_stands_by_and_takes_over(tmp_path: Path) -> None:
     """Guarantee 6: topology has one writer, fenced by an epoch."""
     with Fleet(tmp_path) as fleet:
         first = epoch_of(fleet)
@@ -70,7 +70,7 @@ def test_of_two_writers_one_stands_by_and_takes_over(tmp_path: Path) -> None:
         fleet.create("before")
         assert epoch_of(fleet) == first
         fleet.writer.kill()
-        wait_until("the other to take over", lambda: "this manager is the writer now" in other.log())
+        wait_until("the other to take over", lambda: "became writer" in other.log())
         wait_until("its epoch to be known", lambda: with_patience(fleet) == first + 1)
         fleet.create("after")
         assert fleet.get("/topics")["topics"] == ["before", "after"]
@@ -82,17 +82,31 @@ def with_patience(fleet: Fleet) -> int:
     return 0
 
 
-def test_a_writer_that_slept_finds_itself_fenced_and_changes_nothing(tmp_path: Path) -> None:
-    """A writer that was stopped, replaced, and woken up gives way; two do not take turns."""
+def pause_without_lock(writer: ManagerProcess, database: Path) -> None:
+    """Stop the writer while it holds no lock of SQLite: with a lock, no other manager could write."""
+    for _ in range(100):
+        writer.signal(signal.SIGSTOP)
+        with contextlib.closing(sqlite3.connect(database, timeout=1.0)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                writer.signal(signal.SIGCONT)
+            else:
+                return
+    pytest.fail("the writer held the lock at each of 100 tries")
+
+
+def test_paused_writer_is_fenced_and_changes_nothing(tmp_path: Path) -> None:
+    """A writer that was stopped, replaced and continued steps back permanently."""
     with Fleet(tmp_path) as fleet:
         other = fleet.add("other", "writer")
         wait_until("the other to stand by", lambda: "standing by" in other.log())
-        fleet.writer.signal(signal.SIGSTOP)
-        wait_until("the other to take over", lambda: "this manager is the writer now" in other.log())
+        pause_without_lock(fleet.writer, tmp_path / "metadata.db")
+        wait_until("the other to take over", lambda: "became writer" in other.log())
         fleet.writer.signal(signal.SIGCONT)
         response = httpx.post(f"{fleet.writer.url}/topics", json={"name": "by-the-old-one"}, timeout=30)
         assert response.status_code in {200, 503}, response.text  # passed on, or refused; never done by the old one
-        wait_until("the old one to give way", lambda: "not the writer any more" in fleet.writer.log())
+        wait_until("the old one to give way", lambda: "lost writer role" in fleet.writer.log())
         fleet.create("by-the-new-one")
         before = epoch_of(fleet)
         for _ in range(20):
@@ -101,8 +115,8 @@ def test_a_writer_that_slept_finds_itself_fenced_and_changes_nothing(tmp_path: P
         assert "by-the-new-one" in fleet.get("/topics")["topics"]
 
 
-def test_a_broker_that_is_away_gets_no_new_replicas_and_is_active_again_when_it_returns(tmp_path: Path) -> None:
-    """Inactive after three missed heartbeats, active again by itself; a topic that cannot be placed leaves nothing."""
+def test_unavailable_broker_gets_no_replicas_until_it_returns(tmp_path: Path) -> None:
+    """Inactive after three missed heartbeats, active again by itself; a topic that cannot be placed is not created."""
     with Fleet(tmp_path, broker_flags=QUICK) as fleet:
         fleet.brokers[0].kill()
         gone = fleet.brokers[0].id
@@ -114,7 +128,7 @@ def test_a_broker_that_is_away_gets_no_new_replicas_and_is_active_again_when_it_
         wait_until("it to be inactive", lambda: status() == "inactive")
         response = fleet.client.post("/topics", json={"name": "t"})
         assert response.status_code == 503
-        assert "needs 3 active brokers; 2 of 3 are active" in response.json()["message"]
+        assert "3 replicas need 3 active brokers; 2 of 3 are active" in response.json()["message"]
         assert fleet.get("/topics")["topics"] == []
         fleet.post("/topics", name="small", replication=2)
         assert all(gone not in one["replicas"] for one in fleet.get("/topics/small/partitions")["partitions"])
@@ -123,7 +137,7 @@ def test_a_broker_that_is_away_gets_no_new_replicas_and_is_active_again_when_it_
         fleet.create("t")
 
 
-def test_a_topic_deleted_while_a_broker_was_away_is_removed_there_when_it_returns(tmp_path: Path) -> None:
+def test_returning_broker_removes_replicas_of_deleted_topics(tmp_path: Path) -> None:
     with Fleet(tmp_path, broker_flags=QUICK) as fleet:
         fleet.create("t")
         away = fleet.brokers[0]
@@ -168,8 +182,8 @@ def test_brokers_are_deactivated_removed_and_added(tmp_path: Path) -> None:
         assert fleet.client.post("/admin/broker/add", json={"broker_host": "127.0.0.1:1"}).status_code == 400
 
 
-def test_an_old_database_stops_the_writer_and_deletes_nothing_and_can_be_rebuilt(tmp_path: Path) -> None:
-    """If the database is behind the brokers, the writer stops with a clear error; brokers know enough to rebuild it."""
+def test_old_database_stops_the_writer_without_deletions_and_can_be_rebuilt(tmp_path: Path) -> None:
+    """If the database is behind the brokers, the writer stops with a clear error; it can be rebuilt from brokers."""
     with Fleet(tmp_path, broker_flags=QUICK) as fleet:
         fleet.create("old")
         for manager in fleet.managers:
@@ -210,8 +224,8 @@ def test_an_old_database_stops_the_writer_and_deletes_nothing_and_can_be_rebuilt
 
 
 @pytest.mark.parametrize("moment", ["creating", "deleting"])
-def test_a_half_made_topic_is_finished_or_undone_after_a_crash(tmp_path: Path, moment: str) -> None:
-    """A half-made topic after a crash is finished; a half-removed one is removed."""
+def test_interrupted_topic_changes_are_completed_or_undone(tmp_path: Path, moment: str) -> None:
+    """After a crash, an interrupted creation and an interrupted deletion are completed."""
     with Fleet(tmp_path, brokers=3, broker_flags=QUICK) as fleet:
         sleeper = fleet.brokers[2]
         if moment == "deleting":
@@ -240,8 +254,8 @@ def test_a_half_made_topic_is_finished_or_undone_after_a_crash(tmp_path: Path, m
         fleet.post("/producer/produce", topic="t", producer_id=producer, message="m")
 
 
-def test_a_database_that_was_lost_is_noticed_and_can_be_rebuilt(tmp_path: Path) -> None:
-    """An empty database is another cluster's: brokers keep everything, and who reads the logs knows what to do."""
+def test_lost_database_is_detected_and_can_be_rebuilt(tmp_path: Path) -> None:
+    """An empty database belongs to another cluster: brokers keep everything, and the log says what to do."""
     with Fleet(tmp_path, broker_flags=QUICK) as fleet:
         fleet.create("t")
         producer = fleet.producer("t")
@@ -253,7 +267,7 @@ def test_a_database_that_was_lost_is_noticed_and_can_be_rebuilt(tmp_path: Path) 
         fleet.writer.start()
         wait_until("the writer to say it", lambda: "flotilla admin rebuild-metadata" in fleet.writer.log())
         ready = httpx.get(f"{fleet.writer.url}/readyz", timeout=30)
-        assert (ready.status_code, ready.json()["reasons"]) == (503, ["0 of 3 brokers have registered"])
+        assert (ready.status_code, ready.json()["reasons"]) == (503, ["0 of 3 brokers registered"])
         command = rebuild_command(fleet)
         running = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (running.returncode, "is running; stop it first" in running.stderr) == (1, True)
@@ -267,7 +281,7 @@ def test_a_database_that_was_lost_is_noticed_and_can_be_rebuilt(tmp_path: Path) 
         fleet.create("newest")
 
 
-def test_a_manager_ends_within_seconds_while_the_database_hangs(tmp_path: Path) -> None:
+def test_manager_stops_within_seconds_while_the_database_hangs(tmp_path: Path) -> None:
     with Fleet(tmp_path, broker_flags=QUICK) as fleet:
         with contextlib.closing(sqlite3.connect(tmp_path / "metadata.db")) as holder:
             holder.execute("BEGIN IMMEDIATE")
@@ -279,8 +293,8 @@ def test_a_manager_ends_within_seconds_while_the_database_hangs(tmp_path: Path) 
         fleet.wait_ready()
 
 
-def test_a_writer_ends_within_seconds_while_a_request_waits_for_a_broker(tmp_path: Path) -> None:
-    """Whatever it was about to do is finished or undone by the next one."""
+def test_writer_stops_within_seconds_while_a_request_waits_for_a_broker(tmp_path: Path) -> None:
+    """The next writer completes or undoes what it was doing."""
     with Fleet(tmp_path, broker_flags=QUICK) as fleet:
         fleet.brokers[2].signal(signal.SIGSTOP)
         with contextlib.suppress(httpx.HTTPError):
@@ -291,15 +305,15 @@ def test_a_writer_ends_within_seconds_while_a_request_waits_for_a_broker(tmp_pat
         fleet.writer.start()
         fleet.wait_ready()
 
-        def is_settled() -> bool:
+        def is_done() -> bool:
             states = {one["state"] for one in httpx.get(f"{fleet.url}/v1/control/state", timeout=30).json()["topics"]}
             return states <= {"ready"}
 
-        wait_until("the topic to be made or gone", is_settled)
+        wait_until("the topic to be made or gone", is_done)
         fleet.create("other")
 
 
-def test_a_database_of_a_newer_version_is_named_and_left_alone(tmp_path: Path) -> None:
+def test_database_of_a_newer_version_is_reported_and_not_changed(tmp_path: Path) -> None:
     with Fleet(tmp_path, brokers=1) as fleet:
         for manager in fleet.managers:
             assert manager.terminate() == 0
@@ -310,8 +324,8 @@ def test_a_database_of_a_newer_version_is_named_and_left_alone(tmp_path: Path) -
         assert "newer version" in fleet.writer.log()
 
 
-def test_a_broker_is_ready_when_a_manager_has_heard_of_it(tmp_path: Path) -> None:
-    """It tells the managers who it is, where it is reached and how its replicas are, and goes on when they leave."""
+def test_broker_is_ready_when_a_manager_has_accepted_its_heartbeat(tmp_path: Path) -> None:
+    """It sends its identity, addresses and replicas to managers, and continues when they stop."""
     fleet = Fleet(tmp_path, brokers=1, readers=1, broker_flags=[*QUICK, "--rack", "r1"])
     (broker,) = fleet.brokers
     try:
@@ -324,12 +338,12 @@ def test_a_broker_is_ready_when_a_manager_has_heard_of_it(tmp_path: Path) -> Non
         wait_until("readiness", lambda: broker.request("GET", "/readyz").status_code == 200)
         fleet.create("t", 1)
 
-        def told() -> dict[str, Any] | None:
+        def answered() -> dict[str, Any] | None:
             state: dict[str, Any] = httpx.get(f"{fleet.url}/v1/control/state", timeout=30).json()
             replicas = state["reports"][broker.id]["replicas"]
             return state if replicas and replicas[0]["settled"] else None
 
-        state = wait_until("a leader in a heartbeat", told)
+        state = wait_until("a leader in a heartbeat", answered)
         assert state is not None
         (known,) = state["brokers"]
         assert (known["id"], known["rack"], known["active"]) == (broker.id, "r1", True)

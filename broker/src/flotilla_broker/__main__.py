@@ -1,4 +1,4 @@
-"""`python -m flotilla_broker`: run a broker until it is told to stop."""
+"""`python -m flotilla_broker`: run a broker until SIGTERM or SIGINT."""
 
 import asyncio
 import logging
@@ -7,16 +7,17 @@ import sys
 
 import uvloop
 
-from flotilla.serving import logs
-from flotilla.serving.server import EXIT_PORT, EXIT_SETTINGS, Stop, listen, make_server, run
-from flotilla.serving.settings import SettingsInvalid
-from flotilla.serving.tls import Tls
 from flotilla_broker.api.app import make_app
-from flotilla_broker.identity import IdentityUnreadable
+from flotilla_broker.identity import IdentityInvalid
 from flotilla_broker.log import LogError
+from flotilla_broker.peer_names import show_names
 from flotilla_broker.registration import Registration
 from flotilla_broker.server import Broker
 from flotilla_broker.settings import Settings, load_settings
+from flotilla_server import logs, open_files
+from flotilla_server.server import EXIT_PORT, EXIT_SETTINGS, Stop, listen, make_server, run
+from flotilla_server.settings import SettingsInvalid
+from flotilla_server.tls import Tls
 
 logger = logging.getLogger("flotilla_broker")
 
@@ -24,11 +25,12 @@ _EXIT_LOG = 3
 
 
 def main() -> int:
-    """Read the settings, and run."""
+    """Read the settings, and run a broker; return the exit code."""
     try:
         settings = load_settings(sys.argv[1:], os.environ)
         tls = Tls(settings)
-        logs.set_up(settings.log_level, "broker")
+        logs.set_up(settings.log_level, settings.name or "broker")
+        open_files.raise_limit(required=settings.files_required, wanted=settings.files_wanted)
     except SettingsInvalid as error:
         print(f"flotilla_broker: {error}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
         return EXIT_SETTINGS
@@ -36,33 +38,37 @@ def main() -> int:
 
 
 async def serve(settings: Settings, tls: Tls) -> int:
-    """Run a broker until a signal comes, or until its log fails."""
+    """Run a broker until a signal, or until its log fails; return the exit code."""
     stop = Stop()
     try:
         broker = Broker.open(settings, on_failure=lambda _: stop(_EXIT_LOG))
-    except (LogError, IdentityUnreadable, OSError) as error:
-        logger.critical("the data folder %s cannot be opened: %s", settings.data, error)
+    except (LogError, IdentityInvalid, OSError) as error:
+        logger.critical("cannot open data folder path=%s error=%r", str(settings.data), str(error))
         return _EXIT_LOG
+    show_names(broker.identity)
     stop.on_signals()
     try:
         sock = listen(settings.host, settings.port)
         await broker.start(sock.getsockname()[1])
     except OSError as error:
-        logger.critical("a port cannot be served: %s", error)
+        logger.critical("cannot listen error=%r", str(error))
         await broker.close()
         return EXIT_PORT
     logger.info(
-        "broker %s serves clients on %s, brokers on port %d", broker.identity.id, sock.getsockname(), broker.peers.port
+        "broker started id=%s listen=%s:%d peer_port=%d",
+        broker.identity.id,
+        *sock.getsockname()[:2],
+        broker.peers.port,
     )
     server = make_server(make_app(broker), connections_max=settings.connections_max, tls=tls.server)
 
-    async def leave(code: int) -> None:
+    async def before_close(code: int) -> None:
         if code == 0:
-            await broker.hand_over_all()
+            await broker.transfer_all_leaderships()
         broker.stop_serving()
 
     registering = asyncio.create_task(Registration.of(broker, tls.client).run()) if settings.managers else None
-    code = await run(server, [sock], stop, leave, tls)
+    code = await run(server, [sock], stop, before_close, tls)
     if registering is not None:
         registering.cancel()
     await broker.close()

@@ -1,8 +1,8 @@
-"""Who may call this broker: the tokens that managers tell it of, kept in a file of the data folder.
+"""The access table of this broker: tokens from managers, stored in a file of the data folder.
 
-The table comes with the answer to a heartbeat, and is in use before it is on disk: a revocation must not wait. Over a
-restart the last table stays in use while no manager is reached. A broker that has never heard of one knows the
-servers of its cluster alone, and so does one whose file is damaged: nobody is let in by guessing.
+The table comes with the response to a heartbeat. It is used before it is on disk, because a revocation must not wait.
+After a restart the last table stays in use until a manager is available. A broker without a table, or with a damaged
+file, accepts only servers of its cluster.
 """
 
 import asyncio
@@ -21,57 +21,57 @@ FILE = "access.json"
 _VERSION = "version"
 
 
-class KeptAccess(Access):
-    """Knows callers by the table in a file, and keeps there what it is told."""
+class StoredAccess(Access):
+    """Access checks by a table that is stored in a file."""
 
     def __init__(self, folder: Path, secret: bytes | None, now_ms: Callable[[], int]) -> None:
         self._file = folder / FILE
-        kept = read_table(self._file)
-        self._is_known = kept is not None
-        self._is_kept = True
-        self._trouble = ""
-        super().__init__(secret, kept or AccessTable(), now_ms)
+        stored = read_table(self._file)
+        self._is_known = stored is not None
+        self._is_saved = True
+        self._last_problem = ""
+        super().__init__(secret, stored or AccessTable(), now_ms)
 
     @property
     def version(self) -> str:
-        """The version of the table that is in use; nothing before there was one."""
+        """Version of the current table; empty without one."""
         return self.table.version if self._is_known else ""
 
-    async def hear(self, data: bytes) -> None:
-        """Learn, without holding up the loop. What goes wrong disturbs nobody; it is logged, and nothing twice."""
-        if not data and self._is_kept:
+    async def update(self, data: bytes) -> None:
+        """Apply a table without blocking the event loop. Each problem is logged once, and raises nothing."""
+        if not data and self._is_saved:
             return
-        trouble = ""
+        problem = ""
         try:
-            await asyncio.to_thread(self.learn, data)
+            await asyncio.to_thread(self.apply, data)
         except (ValueError, RecursionError) as error:
-            trouble = f"a manager sends an access table that cannot be used, and the one before stays in use: {error}"
+            problem = f"invalid access table from a manager, keeping the previous one error={str(error)!r}"
         except OSError as error:
-            trouble = f"the access table is in use, but {self._file} cannot be written: {error.strerror or error}"
-        if trouble and trouble != self._trouble:
-            logger.error("%s", trouble)
-        self._trouble = trouble
+            problem = f"cannot write access table, new one is in use file={self._file} error={error.strerror or error}"
+        if problem and problem != self._last_problem:
+            logger.error("%s", problem)
+        self._last_problem = problem
 
-    def learn(self, data: bytes) -> None:
-        """Take over a table from a manager, if there is one in its answer, and make sure that the last one is kept.
+    def apply(self, data: bytes) -> None:
+        """Use a table of a manager, unless `data` is empty, and store the current table if it is not stored yet.
 
         Raises:
-            ValueError: what came is no table; nothing is changed.
-            OSError: it is in use, and not on disk; the next call tries again.
+            ValueError: `data` is not a table; nothing is changed.
+            OSError: the table is in use but not on disk; the next call tries again.
         """
         if data:
             table = AccessTable.from_builtins(msgspec.json.decode(data), before=self.table)
-            self._is_kept = False
+            self._is_saved = False
             self.replace(table)
             self._is_known = True
-            logger.info("there are %d tokens now: access table %s", len(table.tokens), table.version)
-        if not self._is_kept:
+            logger.info("access table updated tokens=%d version=%s", len(table.tokens), table.version)
+        if not self._is_saved:
             write_table(self._file, self.table)
-            self._is_kept = True
+            self._is_saved = True
 
 
 def read_table(file: Path) -> AccessTable | None:
-    """Read the table that was kept; None if there is none, or none that can be trusted, which is logged."""
+    """Read the stored table; None if the file is missing, or invalid, which is logged."""
     try:
         with file.open("rb") as opened:
             content = opened.read(TABLE_BYTES_MAX + 1)
@@ -81,16 +81,16 @@ def read_table(file: Path) -> AccessTable | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
-        logger.error("%s cannot be used: %s. Until a manager tells this broker of tokens, none is valid", file, error)  # noqa: TRY400
+        logger.error("invalid access table, rejecting all tokens file=%s error=%r", file, str(error))  # noqa: TRY400
         return None
     if table.version != version:
-        logger.error("%s is damaged. Until a manager tells this broker of tokens, none is valid", file)
+        logger.error("damaged access table, rejecting all tokens file=%s", file)
         return None
     return table
 
 
 def write_table(file: Path, table: AccessTable) -> None:
-    """Replace the file at once, for the owner's eyes only: a crash leaves the old one or the new one."""
+    """Replace the file atomically, readable only by its owner."""
     part = file.with_name(file.name + ".part")
     part.unlink(missing_ok=True)
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

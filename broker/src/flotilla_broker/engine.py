@@ -1,10 +1,9 @@
-"""All replicas of one broker, over one log: routes messages, holds back what is not durable yet, gives turns.
+"""All replicas of one broker, on one log: routes messages, delays those that need a flush, schedules groups.
 
-Like the groups it has no thread, no clock and no socket. A shell (`server.py`, or a simulation) tells it what
-happened, calls `turn` soon after, and at `deadline` at the latest.
+Like the groups it has no thread, clock or socket. A shell (`server.py`, or the simulation) passes events to it, and
+calls `run` after them, and at `deadline` at the latest.
 
-Guard D is here, in one place for all groups: a message that promises something leaves when every frame that was
-queued before it is durable.
+Flush before sending, for all groups: replies and votes leave when every frame that was queued before them is durable.
 """
 
 import heapq
@@ -22,34 +21,34 @@ from flotilla_broker.partition.config import PartitionConfig
 from flotilla_broker.partition.meta import GroupKey, ReplicaMeta, kind_of
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.raft import Message, RaftConfig, RaftError, RaftGroup
-from flotilla_broker.raft.copying import UNFINISHED
 from flotilla_broker.raft.port import ReadDone
+from flotilla_broker.raft.snapshot_receive import UNFINISHED
 
 logger = logging.getLogger(__name__)
 
 
 class ReplicaBroken(Exception):
-    """The replica was taken out of service. It has to be replaced by one on another broker, in a new epoch."""
+    """The replica is out of service. Replace it in a new partition epoch."""
 
 
 class Network(Protocol):
-    """The way to other brokers."""
+    """Sends messages to other brokers."""
 
     def send(self, peer: str, key: bytes, message: Message) -> None:
-        """Send a message to the same group on another broker, or lose it."""
+        """Send a message to the same group on another broker; it may be lost."""
 
     def is_writable(self, peer: str) -> bool:
-        """Tell whether there is room on the connection for more than a small message."""
+        """Whether the connection can take more than a small message."""
 
 
 class Reader(Protocol):
-    """Reads entries from the disk without holding up anybody."""
+    """Reads entries from disk without blocking."""
 
     def read(self, number: int, index: int, bytes_max: int, done: ReadDone) -> None:
-        """Hand entries to `done`, perhaps later; None if they are gone."""
+        """Pass entries to `done`, now or later; None if they were trimmed."""
 
 
-class _Held(NamedTuple):
+class _UnflushedMessage(NamedTuple):
     lsn: int
     peer: str
     key: bytes
@@ -57,14 +56,14 @@ class _Held(NamedTuple):
 
 
 class _Port:
-    """One group's way out."""
+    """The I/O of one group."""
 
     def __init__(self, engine: "Engine", key: bytes) -> None:
         self._engine = engine
         self._key = key
 
-    def send(self, peer: str, message: Message, *, held: bool) -> None:
-        self._engine.send(peer, self._key, message, held=held)
+    def send(self, peer: str, message: Message, *, after_flush: bool) -> None:
+        self._engine.send(peer, self._key, message, after_flush=after_flush)
 
     def is_writable(self, peer: str) -> bool:
         return self._engine.network.is_writable(peer)
@@ -72,7 +71,7 @@ class _Port:
     def read(self, number: int, index: int, bytes_max: int, done: ReadDone) -> None:
         def finish(entries: list[Entry] | None) -> None:
             done(entries)
-            self._engine.touch(self._key)
+            self._engine.schedule(self._key)
 
         self._engine.reader.read(number, index, bytes_max, finish)
 
@@ -97,10 +96,10 @@ class Engine:
         self.reader = reader
         self.me = me
         self.partitions: dict[bytes, Partition] = {}
-        # By topic and partition, of several epochs the newest. A topic has two names, its own and `id:` with its id.
+        # By topic and partition; the newest partition epoch. A topic has two names: its own, and `id:` with its id.
         self.names: dict[tuple[str, int], Partition] = {}
-        self.broken: dict[bytes, tuple[ReplicaMeta, str]] = {}  # replicas that cannot run, and why
-        self.refused = 0  # messages that broke a rule
+        self.broken: dict[bytes, tuple[ReplicaMeta, str]] = {}  # replicas out of service, and the reason
+        self.rejected = 0  # invalid messages
         self._config = config
         self._raft_config = raft_config
         self._clock_ms = clock_ms
@@ -109,15 +108,15 @@ class Engine:
         self._connected: set[str] = set()
         self._by_number: dict[int | None, bytes] = {}
         self._numbers: dict[bytes, int] = {}
-        self._held: deque[_Held] = deque()
-        self._dirty: dict[bytes, None] = {}  # in order, each once
+        self._unflushed: deque[_UnflushedMessage] = deque()
+        self._scheduled: dict[bytes, None] = {}  # groups with work; ordered, without duplicates
         self._timers: list[tuple[float, bytes]] = []
         self._timer_of: dict[bytes, float] = {}
 
     # -- replicas -----------------------------------------------------------------------------------------
 
     def recover(self, now: float) -> None:
-        """Start the replicas that the log knows. Copies that were under way are dropped."""
+        """Start the replicas in the log. Incomplete snapshots are dropped."""
         for number, group in list(self.log.groups.items()):
             if group.meta == UNFINISHED:
                 self.log.drop_group(number)
@@ -139,11 +138,11 @@ class Engine:
         key = meta.key.to_bytes()
         partition = self.partitions.get(key)
         if key in self.broken:
-            raise ReplicaBroken(f"the replica on this broker is out of service: {self.broken[key][1]}")
+            raise ReplicaBroken(f"replica on this broker is out of service: {self.broken[key][1]}")
         if partition is None:
             self._start(meta, self.log.create_group(meta.to_bytes()), now)
             if key in self.broken:
-                raise ReplicaBroken(f"the replica cannot be started: {self.broken[key][1]}")
+                raise ReplicaBroken(f"replica cannot be started: {self.broken[key][1]}")
         elif partition.meta != meta:
             self.log.set_meta(partition.log.number, meta.to_bytes())
             partition.meta = meta
@@ -165,7 +164,7 @@ class Engine:
                 now=now,
             )
         except (LogError, RaftError, ProducerError) as error:
-            logger.error("replica %s cannot run: %s", meta.key, error)  # noqa: TRY400 - it is not a surprise
+            logger.error("cannot start replica replica=%s error=%r", meta.key, str(error))  # noqa: TRY400 - it is not a surprise
             self.broken[key] = (meta, str(error))
             return
         self.partitions[key] = partition
@@ -174,10 +173,10 @@ class Engine:
         for peer in sorted(self._connected):
             partition.raft.connect(now, peer)
         self._set_timer(key, partition)
-        self.touch(key)
+        self.schedule(key)
 
     def _name(self, meta: ReplicaMeta) -> None:
-        """Find out which replica a topic's names and a partition stand for."""
+        """Update which replica the names of a topic refer to."""
         started = self.partitions.get(meta.key.to_bytes())
         for name in meta.names:
             if started is not None and (name, meta.partition) not in self.names:
@@ -190,14 +189,14 @@ class Engine:
                 self.names.pop((name, meta.partition), None)
 
     def _note_number(self, key: bytes, number: int) -> None:
-        """A group's number in the log changes when a copy takes its place."""
+        """Record a group's number in the log; it changes when a snapshot replaces the group."""
         old = self._numbers.get(key)
         if old != number:
             self._by_number.pop(old, None)
             self._by_number[number], self._numbers[key] = key, number
 
     def drop(self, key: GroupKey, reason: str) -> None:
-        """Remove a replica and its records, also one that is out of service."""
+        """Remove a replica and its records, even if it is out of service."""
         data = key.to_bytes()
         if data in self.broken:
             del self.broken[data]
@@ -209,7 +208,7 @@ class Engine:
         partition.close(reason)
         self.log.drop_group(partition.log.number)
 
-    # -- what happens -------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------
 
     def connect(self, now: float, peer: str) -> None:
         """A connection to another broker was made."""
@@ -217,10 +216,10 @@ class Engine:
         for key, partition in list(self.partitions.items()):
             if peer in partition.raft.peers:
                 self._guard(key, partition, lambda raft: raft.connect(now, peer))
-                self.touch(key)
+                self.schedule(key)
 
     def disconnect(self, now: float, peer: str) -> None:
-        """The connection to another broker broke."""
+        """The connection to another broker was lost."""
         self._connected.discard(peer)
         for key, partition in list(self.partitions.items()):
             if peer in partition.raft.peers:
@@ -228,29 +227,31 @@ class Engine:
                 self._set_timer(key, partition)
 
     def writable(self, peer: str) -> None:
-        """There is room again on the connection to another broker."""
+        """The connection to another broker is writable again."""
         for key, partition in self.partitions.items():
             if peer in partition.raft.peers and partition.raft.is_leader:
-                self.touch(key)
+                self.schedule(key)
 
     def receive(self, now: float, peer: str, key: bytes, message: Message) -> None:
-        """Take a message from another broker, for one group."""
+        """Handle a message of another broker for one group."""
         partition = self.partitions.get(key)
         if partition is None or self._is_halted:
             return
         try:
             partition.raft.receive(now, peer, message)
         except RaftError as error:
-            self.refused += 1
-            logger.warning("%s: a message from %s was refused: %s", _show(key), peer, error)
-        except Exception as error:  # noqa: BLE001 - whatever it was, this replica must not go on half way
+            self.rejected += 1
+            logger.warning("message rejected replica=%s peer=%s error=%r", _show(key), peer, str(error))
+        except Exception as error:  # noqa: BLE001 - the state may be inconsistent: stop the replica
             self._break(key, partition, error)
-        self.touch(key)
+        self.schedule(key)
 
     def _break(self, key: bytes, partition: Partition, error: Exception) -> None:
-        """Take a replica out of service: after an error half way, what it would promise could not be trusted."""
+        """Take a replica out of service: after an unexpected error its state may be inconsistent."""
         expected = isinstance(error, LogError)
-        logger.error("replica %s stops: %s", _show(key), error, exc_info=None if expected else error)
+        logger.error(
+            "replica out of service replica=%s error=%r", _show(key), str(error), exc_info=None if expected else error
+        )
         reason = str(error) if expected else f"{type(error).__name__}: {error}"
         del self.partitions[key]
         self._name(partition.meta)
@@ -258,106 +259,106 @@ class Engine:
         partition.close(reason)
 
     def flushed(self, now: float, durable: Durable) -> None:
-        """A flush has ended: let go what waited for it, and see what is committed now."""
+        """A flush ended: send the messages that waited for it, and update commit indexes."""
         if self._is_halted:
             return
-        while self._held and self._held[0].lsn <= durable.lsn:
-            held = self._held.popleft()
-            self.network.send(held.peer, held.key, held.message)
+        while self._unflushed and self._unflushed[0].lsn <= durable.lsn:
+            waiting = self._unflushed.popleft()
+            self.network.send(waiting.peer, waiting.key, waiting.message)
         for number in durable.indexes:
             key = self._by_number.get(number)
             partition = self.partitions.get(key) if key is not None else None
             if key is not None and partition is not None:
                 self._guard(key, partition, lambda raft: raft.durable(now))
-                self.touch(key)
+                self.schedule(key)
 
     def _guard(self, key: bytes, partition: Partition, act: Callable[[RaftGroup], None]) -> None:
-        """Let something happen to one group, which must not concern the others if it goes wrong."""
+        """Pass an event to one group; an error takes only this group out of service."""
         try:
             act(partition.raft)
         except Exception as error:  # noqa: BLE001 - as in `receive`
             self._break(key, partition, error)
 
-    def stand(self, now: float, key: bytes) -> None:
-        """Let a replica ask for an election at once."""
-        self._guard(key, self.partitions[key], lambda raft: raft.stand(now))
-        self.touch(key)
+    def campaign(self, now: float, key: bytes) -> None:
+        """Let a replica start an election at once."""
+        self._guard(key, self.partitions[key], lambda raft: raft.campaign(now))
+        self.schedule(key)
 
     def stop_group(self, number: int, error: Exception) -> None:
-        """Take a replica out of service whose log cannot be read any more."""
+        """Take a replica out of service because its log cannot be read."""
         key = self._by_number.get(number)
         partition = self.partitions.get(key) if key is not None else None
         if key is not None and partition is not None:
             self._break(key, partition, error)
 
     def halt(self) -> None:
-        """Say and do nothing any more: this broker has to end, and must not promise anything until then."""
+        """Stop all work and send nothing more, because the broker is about to exit."""
         self._is_halted = True
-        self._held.clear()
-        self._dirty.clear()
+        self._unflushed.clear()
+        self._scheduled.clear()
 
-    def touch(self, key: bytes) -> None:
-        """Give a group a turn."""
-        self._dirty[key] = None
+    def schedule(self, key: bytes) -> None:
+        """Run a group at the next `run`."""
+        self._scheduled[key] = None
 
-    def send(self, peer: str, key: bytes, message: Message, *, held: bool) -> None:
-        """Send a message, now or when all that was logged so far is durable."""
+    def send(self, peer: str, key: bytes, message: Message, *, after_flush: bool) -> None:
+        """Send a message, at once or after the flush that covers everything logged so far."""
         if self._is_halted:
             return
         lsn = self.log.last_lsn
-        if held and lsn > self.log.durable_lsn:
-            self._held.append(_Held(lsn, peer, key, message))
+        if after_flush and lsn > self.log.durable_lsn:
+            self._unflushed.append(_UnflushedMessage(lsn, peer, key, message))
         else:
             self.network.send(peer, key, message)
 
-    # -- turns --------------------------------------------------------------------------------------------
+    # -- scheduling ---------------------------------------------------------------------------------------
 
     @property
-    def wants_turn(self) -> bool:
-        """Tell whether there is something to do at once."""
-        return bool(self._dirty)
+    def has_work(self) -> bool:
+        """Whether any group is scheduled."""
+        return bool(self._scheduled)
 
     @property
     def deadline(self) -> float | None:
-        """When to give a turn at the latest."""
+        """When to call `run` at the latest."""
         return self._timers[0][0] if self._timers else None
 
-    def turn(self, now: float) -> None:
-        """Do what is due: queued appends become entries, entries go to followers, elections begin."""
+    def run(self, now: float) -> None:
+        """Run the scheduled groups: propose queued appends, send entries, start elections."""
         if self._is_halted:
             return
         self._take_timers(now)
-        dirty, self._dirty = self._dirty, {}
-        for key in dirty:
+        scheduled, self._scheduled = self._scheduled, {}
+        for key in scheduled:
             partition = self.partitions.get(key)
             if partition is None:
                 continue
             try:
-                if partition.wants_turn:
+                if partition.has_work:
                     partition.propose()
                 more = partition.raft.run(now)
             except Exception as error:  # noqa: BLE001 - as above
                 self._break(key, partition, error)
                 continue
             self._note_number(key, partition.log.number)
-            if more or partition.wants_turn:
-                self.touch(key)
+            if more or partition.has_work:
+                self.schedule(key)
             self._set_timer(key, partition)
 
     def _take_timers(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
             at, key = heapq.heappop(self._timers)
             if self._timer_of.get(key) != at:
-                continue  # an earlier one was set later
+                continue  # replaced by an earlier timer
             del self._timer_of[key]
             partition = self.partitions.get(key)
             if partition is not None and partition.raft.deadline <= now:
-                self.touch(key)
+                self.schedule(key)
             elif partition is not None:
                 self._set_timer(key, partition)
 
     def _set_timer(self, key: bytes, partition: Partition) -> None:
-        """Make sure that a timer goes off in time. One that comes too early looks again: deadlines mostly move on."""
+        """Set a timer at the group's deadline. Deadlines mostly move later: a timer that fires early is set again."""
         at = partition.raft.deadline
         if at < self._timer_of.get(key, inf):
             self._timer_of[key] = at
@@ -365,7 +366,7 @@ class Engine:
 
 
 def _key_in(note: bytes) -> GroupKey | None:
-    """Find out which replica a group's note is about; an older version of this broker may have written it."""
+    """Return the replica of a group from its meta; None if it is not a replica, or not readable."""
     try:
         return ReplicaMeta.from_bytes(note).key if kind_of(note) == "replica" else None
     except msgspec.DecodeError:

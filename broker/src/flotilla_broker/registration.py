@@ -1,7 +1,7 @@
-"""Tells managers every second who this broker is, where it is reached and how its replicas are.
+"""Heartbeats to managers: id, addresses and replicas of this broker.
 
-Any manager will do. They are tried in turn until one answers, and that one is asked first the next time. Nothing that
-a manager says or does disturbs the broker: its replicas need nobody but each other. What is logged is a change.
+Any manager accepts them. The broker tries managers in turn until one answers, and starts with that one the next time.
+Replicas do not depend on managers, whatever they answer. Only changes of the state are logged.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from ssl import SSLContext
 
 import msgspec
 
-from flotilla.access import TABLE_BYTES_MAX, system_text
+from flotilla.access import TABLE_BYTES_MAX, system_token
 from flotilla.net import Disconnected, Pool, Response
-from flotilla_broker.api.describing import describe_broken, describe_broker, summarize
+from flotilla_broker.api.descriptions import describe_broken, describe_broker, summarize
 from flotilla_broker.server import Broker
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ TARGET = "/v1/control/heartbeat"
 BODY_BYTES_MAX = 8 << 20
 _ANSWER_BYTES_MAX = TABLE_BYTES_MAX + (1 << 20)
 _ANSWER_S = 2.0
-_RETRY_S_MIN = 0.1  # at a start of the whole system, managers are there a moment later
+_RETRY_S_MIN = 0.1  # when everything starts, managers are available soon
 _RETRY_S_MAX = 0.5
 _HEADERS = (("content-type", "application/json"),)
 _OK = 200
@@ -35,24 +35,24 @@ class _Accepted(msgspec.Struct):
     status: str = "ok"
     writer_epoch: int = 0
     known: bool = True
-    access: msgspec.Raw = msgspec.Raw(b"")  # the table of tokens, if it is another one than the broker has
+    access: msgspec.Raw = msgspec.Raw(b"")  # the access table, if the version differs from the broker's
 
 
-class _Refused(msgspec.Struct):
+class _Error(msgspec.Struct):
     code: str = ""
     message: str = ""
 
 
 class Outcome(Enum):
-    """How a round of asking managers ended."""
+    """Outcome of one heartbeat."""
 
     ACCEPTED = "accepted"
-    REFUSED = "refused"  # a manager has judged, and others would judge the same
-    UNHEARD = "unheard"
+    REJECTED = "rejected"  # other managers would reject it as well
+    UNAVAILABLE = "unavailable"
 
 
 def make_heartbeat(broker: Broker) -> bytes:
-    """Write down how a broker is."""
+    """Encode the heartbeat of a broker."""
     return msgspec.json.encode(
         {
             **describe_broker(broker),
@@ -67,9 +67,8 @@ def make_heartbeat(broker: Broker) -> bytes:
 class Registration:
     """Sends heartbeats until it is cancelled.
 
-    `make` writes one, `accepted` is called when one was accepted; `learn` gets the writer's epoch and the table of
-    tokens, if there was one in the answer. `secret` is shown to managers, in the shape that servers show it to each
-    other.
+    `make` encodes a heartbeat. `accepted` is called when a manager accepted one. `on_table` gets the writer epoch and
+    the access table of the response, if any. `secret` authenticates this broker as a server.
     """
 
     def __init__(
@@ -78,42 +77,42 @@ class Registration:
         make: Callable[[], bytes],
         accepted: Callable[[], None],
         *,
-        every_s: float,
+        interval_s: float,
         tls: SSLContext | None = None,
         secret: bytes | None = None,
-        learn: Callable[[int, bytes], Awaitable[None]] | None = None,
+        on_table: Callable[[int, bytes], Awaitable[None]] | None = None,
     ) -> None:
         self._managers = list(managers)  # the one that answered last comes first
         self._make = make
         self._accepted = accepted
-        self._every_s = every_s
-        self._learn = learn
-        shown = () if secret is None else (("authorization", f"Bearer {system_text(secret)}"),)
+        self._interval_s = interval_s
+        self._on_table = on_table
+        shown = () if secret is None else (("authorization", f"Bearer {system_token(secret)}"),)
         self._headers = (*_HEADERS, *shown)
         self._pool = Pool(open_max=1, bytes_max=_ANSWER_BYTES_MAX, tls=tls)
         self._state: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, broker: Broker, tls: SSLContext | None = None) -> "Registration":
-        """Register a broker with the managers that it was told of; `tls` says whom to trust."""
+        """Send heartbeats of a broker to the managers in its settings; `tls` verifies them."""
 
         def accepted() -> None:
             broker.is_registered = True
 
-        async def learn(writer_epoch: int, table: bytes) -> None:
+        async def on_table(writer_epoch: int, table: bytes) -> None:
             if broker.access is not None:
-                is_stale = writer_epoch < broker.identity.writer_epoch  # of a writer that was replaced
-                await broker.access.hear(b"" if is_stale else table)
+                is_stale = writer_epoch < broker.identity.writer_epoch  # of a replaced writer
+                await broker.access.update(b"" if is_stale else table)
 
         settings = broker.settings
         return cls(
             settings.managers,
             lambda: make_heartbeat(broker),
             accepted,
-            every_s=settings.manager_heartbeat_s,
+            interval_s=settings.manager_heartbeat_s,
             tls=tls,
             secret=settings.secret,
-            learn=learn,
+            on_table=on_table,
         )
 
     async def run(self) -> None:
@@ -123,28 +122,28 @@ class Registration:
         try:
             while True:
                 began = loop.time()
-                outcome = await self._beat_safely()
-                failures = failures + 1 if outcome is Outcome.UNHEARD else 0
+                outcome = await self._try_heartbeat()
+                failures = failures + 1 if outcome is Outcome.UNAVAILABLE else 0
                 took_s = loop.time() - began
-                await asyncio.sleep(self._every_s - took_s if not failures else retry_s(failures))
+                await asyncio.sleep(self._interval_s - took_s if not failures else retry_s(failures))
         finally:
             self._pool.close()
 
-    async def _beat_safely(self) -> Outcome:
+    async def _try_heartbeat(self) -> Outcome:
         try:
-            return await self._beat()
-        except Exception as error:  # noqa: BLE001 - whatever it was, the next second is another try
-            self._say(logging.ERROR, ("failed", type(error).__name__), f"a heartbeat failed: {error!r}")
-            return Outcome.UNHEARD
+            return await self._send_heartbeat()
+        except Exception as error:  # noqa: BLE001 - retried with the next heartbeat
+            self._log_change(logging.ERROR, ("failed", type(error).__name__), f"heartbeat failed error={error!r}")
+            return Outcome.UNAVAILABLE
 
-    async def _beat(self) -> Outcome:
-        """Ask managers in turn until one judges."""
+    async def _send_heartbeat(self) -> Outcome:
+        """Try managers in turn until one accepts or rejects the heartbeat."""
         body = self._make()
         if len(body) > BODY_BYTES_MAX:
-            self._say(
-                logging.ERROR, ("too large",), f"the heartbeat has {len(body)} bytes; {BODY_BYTES_MAX} is the limit"
+            self._log_change(
+                logging.ERROR, ("too large",), f"heartbeat too large bytes={len(body)} limit={BODY_BYTES_MAX}"
             )
-            return Outcome.REFUSED
+            return Outcome.REJECTED
         reasons = []
         for _ in range(len(self._managers)):
             manager = self._managers[0]
@@ -153,41 +152,43 @@ class Registration:
             except Disconnected as error:
                 reason = str(error)
             else:
-                reason = await self._judge(manager, response)
+                reason = await self._handle_response(manager, response)
                 if not reason:
-                    return Outcome.ACCEPTED if response.status == _OK else Outcome.REFUSED
+                    return Outcome.ACCEPTED if response.status == _OK else Outcome.REJECTED
             reasons.append(f"{manager}: {reason}")
             self._managers.append(self._managers.pop(0))
-        self._say(logging.WARNING, ("unheard",), "no manager takes heartbeats; trying on. " + "; ".join(reasons))
-        return Outcome.UNHEARD
+        self._log_change(logging.WARNING, ("unavailable",), f"managers unavailable, retrying errors={reasons}")
+        return Outcome.UNAVAILABLE
 
-    async def _judge(self, manager: str, response: Response) -> str:
-        """Act on an answer; return why another manager should be asked, or nothing."""
+    async def _handle_response(self, manager: str, response: Response) -> str:
+        """Handle a response; return why to try another manager, or an empty string."""
         if response.status >= _SERVER_ERRORS:
-            return f"answered {response.status}"
+            return f"status {response.status}"
         try:
             if response.status == _OK:
                 accepted = msgspec.json.decode(response.body, type=_Accepted)
                 self._accepted()
-                if self._learn is not None:
+                if self._on_table is not None:
                     table = bytes(accepted.access)
-                    await self._learn(accepted.writer_epoch, b"" if table == _NULL else table)
-                self._say(logging.INFO, ("accepted", manager), f"manager {manager} takes heartbeats")
+                    await self._on_table(accepted.writer_epoch, b"" if table == _NULL else table)
+                self._log_change(logging.INFO, ("accepted", manager), f"heartbeat accepted manager={manager}")
             else:
-                refused = msgspec.json.decode(response.body, type=_Refused)
-                text = f"{response.status} {refused.code}: {refused.message[:500]}"
-                self._say(logging.ERROR, ("refused", refused.code), f"manager {manager} refuses this broker: {text}")
+                error_body = msgspec.json.decode(response.body, type=_Error)
+                text = f"{response.status} {error_body.code}: {error_body.message[:500]}"
+                self._log_change(
+                    logging.ERROR, ("rejected", error_body.code), f"heartbeat rejected manager={manager} error={text!r}"
+                )
         except msgspec.DecodeError as error:
-            return f"answered {response.status} with something that cannot be read: {error}"
+            return f"status {response.status} with an invalid body: {error}"
         return ""
 
-    def _say(self, level: int, state: tuple[str, ...], text: str) -> None:
-        """Log a change of state, and nothing twice."""
+    def _log_change(self, level: int, state: tuple[str, ...], text: str) -> None:
+        """Log a change of state once."""
         if state != self._state:
             self._state = state
             logger.log(level, "%s", text)
 
 
 def retry_s(failures: int) -> float:
-    """Tell how long to wait after some rounds in which nobody answered."""
+    """Return the delay after `failures` attempts without an available manager."""
     return float(min(_RETRY_S_MAX, _RETRY_S_MIN * 2 ** min(failures - 1, 10)))

@@ -1,7 +1,7 @@
-"""A broker: the engine on a loop, with a log, connections to other brokers, and time.
+"""A broker: the engine on an event loop, with a log, connections to other brokers, and timers.
 
-A thin shell. Whatever happens is told to the engine at once and followed by a turn, in which messages leave, at the
-end of the same turn of the loop: so many events share one flush and one frame per peer.
+A thin shell. Each event is passed to the engine at once. The engine runs at the end of the same iteration of the event
+loop, so that all events of an iteration share one flush and one frame per peer.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from math import inf
 
-from flotilla_broker.access import KeptAccess
+from flotilla_broker.access import StoredAccess
 from flotilla_broker.engine import Engine
-from flotilla_broker.identity import BrokerAddress, Identity, open_home
-from flotilla_broker.links import Greeting, Links, unpack
+from flotilla_broker.identity import BrokerAddress, Identity, open_data_folder
 from flotilla_broker.log import Durable, Entry, EntryDamaged, GroupQuarantined, Log, LogDriver, LogError
 from flotilla_broker.partition.meta import GroupKey, ReplicaMeta
 from flotilla_broker.partition.partition import Partition
+from flotilla_broker.peer_batches import Greeting, PeerBatches, decode_frame
 from flotilla_broker.peers import AddressBook, PeerNetwork
 from flotilla_broker.raft import NotLeader
 from flotilla_broker.raft.port import ReadDone
@@ -28,33 +28,33 @@ from flotilla_broker.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-_HAND_OVER_S = 5.0
-_CLEAN_UP_S = 5.0
+_TRANSFER_S = 5.0
+_RETENTION_S = 5.0
 
 
 class ReplicaClosed(Exception):
-    """The replica was here and was removed: with it, this broker's votes in that group."""
+    """The replica was removed from this broker, and with it the broker's votes in that group."""
 
 
 class Broker:
-    """One broker process. Made and used on the loop; `on_failure` is called once if it cannot go on."""
+    """One broker process. Create and use it on the event loop; `on_failure` is called once if it must exit."""
 
     def __init__(
         self,
         settings: Settings,
         log: Log,
         identity: Identity,
-        access: KeptAccess | None,
+        access: StoredAccess | None,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.settings = settings
-        self.access = access  # None: callers are not checked
+        self.access = access  # None: authentication is off
         self.identity = identity
         self.log = log
-        self.links = Links(self._on_room)
+        self.peer_batches = PeerBatches(self._on_writable)
         self.engine = Engine(
             log,
-            self.links,
+            self.peer_batches,
             self,
             me=identity.id,
             config=settings.partition_config,
@@ -70,53 +70,53 @@ class Broker:
             on_connected=self._on_connected,
             on_disconnected=self._on_disconnected,
             on_frame=self._on_frame,
-            on_writable=self.links.writable,
+            on_writable=self.peer_batches.writable,
             config=settings.peer_config,
             tls=settings.peer_tls,
         )
-        self.links.attach(self.peers)
+        self.peer_batches.attach(self.peers)
         self.is_recovered = self.is_stopping = False
-        self.is_registered = not settings.managers  # a manager has heard of this start
+        self.is_registered = not settings.managers  # a manager accepted a heartbeat since the start
         self.address = settings.advertise(settings.port, settings.peer_port)
         self.on_flush: Callable[[float], None] = lambda _: None
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._driver = LogDriver(log, self._on_durable, self._fail)
-        self._greeted: set[str] = set()  # connected, and known to be who they were
-        self._turn_planned = False
+        self._greeted: set[str] = set()  # connected, with a log that is not an older copy
+        self._run_planned = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._durable_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._clean_up_timer = self._loop.call_later(_CLEAN_UP_S, self._clean_up)
+        self._retention_timer = self._loop.call_later(_RETENTION_S, self._apply_retention)
 
     @classmethod
     def open(cls, settings: Settings, on_failure: Callable[[BaseException], None]) -> "Broker":
         """Open the data folder."""
-        log, identity = open_home(settings.data, settings.log_config, secrets.token_bytes)
-        access = KeptAccess(settings.data, settings.secret, _now_ms) if settings.is_auth_on else None
+        log, identity = open_data_folder(settings.data, settings.log_config, secrets.token_bytes)
+        access = StoredAccess(settings.data, settings.secret, _now_ms) if settings.is_auth_on else None
         return cls(settings, log, identity, access, on_failure)
 
     async def start(self, port: int) -> None:
-        """Start the replicas that the folder holds, listen to other brokers and dial them. Clients come to `port`."""
+        """Start the replicas in the data folder, listen for other brokers and dial them. Clients use `port`."""
         self.engine.recover(self._loop.time())
         self.is_recovered = True
-        self._follow_brokers()
-        await self.durable()  # others remember this start once they hear of it
+        self._load_address_book()
+        await self.durable()  # other brokers remember this start once they see it
         await self.peers.start(self.settings.peer_host, self.settings.peer_port)
         self.address = self.settings.advertise(port, self.peers.port)
         self.wake()
 
     def stop_serving(self) -> None:
-        """Promise nothing any more, and answer everybody who waits: what is under way ends in an unknown outcome."""
+        """Stop the engine, and complete all appends in progress with an unknown outcome."""
         self.is_stopping = True
         self.engine.halt()
         for partition in self.engine.partitions.values():
-            partition.close("this broker stops")
+            partition.close("the broker is shutting down")
 
     async def close(self) -> None:
-        """Let go of everything, and sync it."""
-        self._clean_up_timer.cancel()
+        """Close all connections, and sync and close the log."""
+        self._retention_timer.cancel()
         if self._timer is not None:
             self._timer.cancel()
         await self.peers.close()
@@ -124,20 +124,20 @@ class Broker:
             task.cancel()
         await self._driver.close()
 
-    async def hand_over_all(self) -> None:
-        """Let others lead: a leader that leaves without a word costs everybody an election's timeout."""
-        deadline = self._loop.time() + _HAND_OVER_S
+    async def transfer_all_leaderships(self) -> None:
+        """Transfer the leadership of all partitions, so that no partition waits for an election timeout."""
+        deadline = self._loop.time() + _TRANSFER_S
         for partition in self.engine.partitions.values():
             try:
-                partition.raft.hand_over(self._loop.time())
+                partition.raft.transfer_leadership(self._loop.time())
             except NotLeader:
                 continue
-            self.engine.touch(partition.key)
+            self.engine.schedule(partition.key)
         self.wake()
-        while pending := [p for p in self.engine.partitions.values() if _hands_over(p)]:
+        while pending := [p for p in self.engine.partitions.values() if _is_transferring(p)]:
             left = deadline - self._loop.time()
             if left <= 0:
-                logger.warning("%d leaderships could not be handed over in time", len(pending))
+                logger.warning("leadership transfer timed out partitions=%d timeout_s=%g", len(pending), _TRANSFER_S)
                 return
             changed = asyncio.Event()
             for partition in pending:
@@ -145,30 +145,30 @@ class Broker:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), left)
 
-    # -- turns --------------------------------------------------------------------------------------------
+    # -- scheduling ---------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Give the engine a turn, at the end of this turn of the loop."""
-        if not self._turn_planned:
-            self._turn_planned = True
-            self._loop.call_soon(self._turn, context=Context())  # a turn is not about the request that caused it
+        """Run the engine at the end of this iteration of the event loop."""
+        if not self._run_planned:
+            self._run_planned = True
+            self._loop.call_soon(self._run_engine, context=Context())  # without the request id of the caller
 
-    def _turn(self) -> None:
-        self._turn_planned = False
+    def _run_engine(self) -> None:
+        self._run_planned = False
         try:
-            self.engine.turn(self._loop.time())
-            self.links.flush()
-        except Exception as error:  # noqa: BLE001 - a broker that goes on without its engine would help nobody
+            self.engine.run(self._loop.time())
+            self.peer_batches.flush()
+        except Exception as error:  # noqa: BLE001 - a broker without its engine must exit
             self._fail(error)
             return
         if self.log.last_lsn > self.log.durable_lsn:
             self._driver.wake()
-        if self.engine.wants_turn:
+        if self.engine.has_work:
             self.wake()
         self._set_timer()
 
     def _set_timer(self) -> None:
-        """Wake up in time. A timer that comes too early costs one turn; deadlines mostly move on."""
+        """Set a timer at the engine's deadline. Deadlines mostly move later: an early timer costs one run."""
         at = self.engine.deadline
         if at is None or at >= self._timer_at:
             return
@@ -178,19 +178,19 @@ class Broker:
 
     def _on_timer(self) -> None:
         self._timer, self._timer_at = None, inf
-        self._turn()
+        self._run_engine()
 
-    def _clean_up(self) -> None:
-        self._clean_up_timer = self._loop.call_later(_CLEAN_UP_S, self._clean_up)
+    def _apply_retention(self) -> None:
+        self._retention_timer = self._loop.call_later(_RETENTION_S, self._apply_retention)
         for key, partition in list(self.engine.partitions.items()):
             try:
-                partition.clean_up()
+                partition.apply_retention()
             except LogError as error:
-                logger.warning("%s: nothing could be cleaned up: %s", partition.meta.key, error)
-            self.engine.touch(key)
+                logger.warning("retention failed replica=%s error=%r", partition.meta.key, str(error))
+            self.engine.schedule(key)
         self.wake()
 
-    # -- what happens -------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------
 
     def _on_durable(self, durable: Durable) -> None:
         self.on_flush(self._driver.flush_s)
@@ -199,15 +199,15 @@ class Broker:
             _, future = self._durable_waiters.pop(0)
             if not future.done():
                 future.set_result(None)
-        self._turn()
+        self._run_engine()
 
     def _fail(self, error: BaseException) -> None:
-        logger.critical("this broker has to end: %s", error, exc_info=error)
+        logger.critical("broker failed, exiting error=%r", str(error), exc_info=error)
         self.engine.halt()
         self._on_failure(error)
 
     def _on_connected(self, peer: str) -> None:
-        self.links.greet(peer, Greeting(self.identity.start, self.identity.start_of(peer)))
+        self.peer_batches.greet(peer, Greeting(self.identity.start, self.identity.start_of(peer)))
 
     def _on_disconnected(self, peer: str) -> None:
         if peer in self._greeted:
@@ -216,34 +216,34 @@ class Broker:
             self.wake()
 
     def _on_frame(self, peer: str, data: memoryview) -> None:
-        frame = unpack(data)
+        frame = decode_frame(data)
         if isinstance(frame, Greeting):
             self._on_greeting(peer, frame)
         elif peer in self._greeted:
             now = self._loop.time()
-            for key, message in frame.parcels:
+            for key, message in frame.messages:
                 self.engine.receive(now, peer, key, message)
         self.wake()
 
     def _on_greeting(self, peer: str, greeting: Greeting) -> None:
         if self.identity.start.is_older_than(greeting.yours):
-            reason = f"broker {peer} saw start {greeting.yours.number} of it, and this is {self.identity.start.number}"
-            self.identity.give_up(f"the store is older than it was: {reason}")
-            self._fail(RuntimeError(f"the store is older than it was: {reason}; the next start takes a new id"))
-        elif self.identity.saw(peer, greeting.mine):
-            logger.error("broker %s has an older store than it had: nothing that it says is heeded", peer)
+            reason = f"broker {peer} has seen start {greeting.yours.number}, this is start {self.identity.start.number}"
+            self.identity.retire(f"log is an older copy: {reason}")
+            self._fail(RuntimeError(f"log is an older copy: {reason}; the next start takes a new id"))
+        elif self.identity.record_start(peer, greeting.mine):
+            logger.error("peer has an older copy of its log, ignoring its messages peer=%s", peer)
         elif peer not in self._greeted:
             self._greeted.add(peer)
             self.engine.connect(self._loop.time(), peer)
 
-    def _on_room(self, peer: str) -> None:
+    def _on_writable(self, peer: str) -> None:
         self.engine.writable(peer)
         self.wake()
 
     # -- for the engine and the API -----------------------------------------------------------------------
 
     def read(self, number: int, index: int, bytes_max: int, done: ReadDone) -> None:
-        """Read entries for a follower without holding up the loop."""
+        """Read entries for a follower without blocking the event loop."""
         task = self._loop.create_task(self._read(number, index, bytes_max, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -254,7 +254,7 @@ class Broker:
         except (EntryDamaged, GroupQuarantined) as error:
             self.engine.stop_group(number, error)
         except LogError as error:
-            logger.info("group %d: entry %d cannot be read for a follower: %s", number, index, error)
+            logger.info("cannot read entry for a follower group=%d index=%d error=%r", number, index, str(error))
             done(None)
         else:
             done(entries)
@@ -269,33 +269,35 @@ class Broker:
             self.wake()
             raise
 
-    def hand_over(self, partition: Partition, target: str | None) -> None:
-        """Make another member leader; raises NotLeader."""
-        partition.raft.hand_over(self._loop.time(), target)
-        self.engine.touch(partition.key)
+    def transfer_leadership(self, partition: Partition, target: str | None) -> None:
+        """Transfer leadership; raises NotLeader."""
+        partition.raft.transfer_leadership(self._loop.time(), target)
+        self.engine.schedule(partition.key)
         self.wake()
 
-    def stand(self, partition: Partition) -> None:
-        """Let a replica ask for an election at once, if the group has no leader."""
-        self.engine.stand(self._loop.time(), partition.key)
+    def campaign(self, partition: Partition) -> None:
+        """Let a replica start an election at once if the group has no leader."""
+        self.engine.campaign(self._loop.time(), partition.key)
         self.wake()
 
-    def leave(self, partition: Partition) -> None:
-        """Hand a leadership over, if somebody can take it."""
+    def try_transfer_leadership(self, partition: Partition) -> None:
+        """Transfer leadership if a member is connected; log it otherwise."""
         try:
-            self.hand_over(partition, None)
+            self.transfer_leadership(partition, None)
         except NotLeader as error:
-            logger.info("%s: leadership stays here: %s", partition.meta.key, error)
+            logger.info("cannot transfer leadership replica=%s error=%r", partition.meta.key, str(error))
 
     def open_replica(self, meta: ReplicaMeta) -> Partition:
-        """Start a replica, or return the one that is there; its retention may have changed.
+        """Create a replica, or update the settings of an existing one.
 
         Raises:
-            ReplicaBroken: it is out of service.
-            ReplicaClosed: it was here, and was removed.
+            ReplicaBroken: the replica is out of service.
+            ReplicaClosed: the replica was removed from this broker.
         """
         if self.identity.is_closed(meta.key.to_bytes()):
-            raise ReplicaClosed(f"a replica {meta.key} was removed here; it can come back only in a new epoch")
+            raise ReplicaClosed(
+                f"replica {meta.key} was removed from this broker; it can return only in a new partition epoch"
+            )
         partition = self.engine.open(meta, self._loop.time())
         self.wake()
         return partition
@@ -304,24 +306,24 @@ class Broker:
         """Remove a replica and its records; return whether there was one."""
         if key.to_bytes() not in self.engine.broken and key.to_bytes() not in self.engine.partitions:
             return False
-        self.identity.close(key.to_bytes())  # an empty one in its place would vote in terms in which it has voted
-        self.engine.drop(key, "the replica was removed")
+        self.identity.close(key.to_bytes())  # an empty replica could vote twice in a term
+        self.engine.drop(key, "replica was removed")
         self.wake()
         return True
 
     def unready_reasons(self) -> list[str]:
-        """Say what speaks against sending clients here; nothing if the broker is ready."""
+        """Return the reasons why this broker is not ready; empty if it is."""
         if not self.is_recovered:
-            return ["the log is being recovered"]
+            return ["recovering the log"]
         reasons = [] if self.is_registered else ["no manager has accepted a heartbeat since the start"]
         return reasons + [
-            f"{partition.meta.key} is {lag} entries behind its leader"
+            f"replica {partition.meta.key} lags {lag} entries behind its leader"
             for partition in self.engine.partitions.values()
             if (lag := partition.raft.lag) > self.settings.ready_lag_max
         ]
 
     async def durable(self) -> None:
-        """Return when everything that was logged so far is durable."""
+        """Wait until everything logged so far is durable."""
         if self.log.durable_lsn >= self.log.last_lsn:
             return
         future: asyncio.Future[None] = self._loop.create_future()
@@ -330,13 +332,13 @@ class Broker:
         await future
 
     def set_brokers(self, brokers: Mapping[str, BrokerAddress]) -> None:
-        """Take over where the brokers are reached; raises AddressInvalid, and changes nothing then."""
+        """Set the addresses of all brokers; raises AddressInvalid and changes nothing then."""
         addresses = {name: (address.peer_host, address.peer_port) for name, address in brokers.items()}
-        Context().run(self.book.update, addresses)  # dialing goes on when the order is long forgotten
+        Context().run(self.book.update, addresses)  # dialing outlives the request
         self.identity.set_brokers(brokers)
         self.wake()
 
-    def _follow_brokers(self) -> None:
+    def _load_address_book(self) -> None:
         self.book.update(
             {name: (address.peer_host, address.peer_port) for name, address in self.identity.brokers.items()}
         )
@@ -346,6 +348,6 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _hands_over(partition: Partition) -> bool:
+def _is_transferring(partition: Partition) -> bool:
     leadership = partition.raft.leadership
-    return leadership is not None and leadership.handover is not None
+    return leadership is not None and leadership.transfer is not None

@@ -5,18 +5,18 @@ copied, and no Python object is made of a record. Topic, partition, offset and a
 of a batch, or count up: C code fills them in. Records mostly share their headers, and each distinct one is read once.
 
 Small batches are the exception. To make columns of a batch costs as much as a hundred records do, so a run of small
-ones goes through Python objects and becomes one record batch: whoever reads a topic of single records gets a table of
+ones goes through Python objects and becomes one record batch: a reader of a topic of single records gets a table of
 few chunks, too.
 
 The package is pure, and the only one that needs pyarrow, which `flotilla[arrow]` brings: nothing else loads it before
-somebody asks for a table. It does not fetch (`flotilla.client.tables`), and does not know of servers.
+a table is requested. This module does not fetch (`flotilla.client.tables`) and knows no servers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from flotilla.client.errors import ConfigInvalid, ExtraMissing
-from flotilla.client.positions import Place
+from flotilla.client.positions import TopicPartition
 from flotilla.records import (
     BadRecordHeaders,
     Batch,
@@ -63,18 +63,18 @@ def select(columns: Iterable[str] | None) -> pa.Schema:
     names = [columns] if isinstance(columns, str) else list(columns)
     unknown = [name for name in names if name not in SCHEMA.names]
     if unknown or not names or len(set(names)) < len(names):
-        raise ConfigInvalid(f"columns must be some of {', '.join(SCHEMA.names)}, each once")
+        raise ConfigInvalid(f"columns must be some of {', '.join(SCHEMA.names)}, without duplicates")
     return pa.schema([SCHEMA.field(name) for name in names])
 
 
 def to_record_batch(
-    place: Place, batch: Batch, start: int = 0, end: int | None = None, schema: pa.Schema = SCHEMA
+    topic_partition: TopicPartition, batch: Batch, start: int = 0, end: int | None = None, schema: pa.Schema = SCHEMA
 ) -> pa.RecordBatch:
     """Turn a batch into columns; `start` and `end` cut records off, as in a slice.
 
-    If less than half of the batch is wanted, that is copied, and the batch is let go of. Raises BadRecordHeaders.
+    If less than half of the batch is wanted, that part is copied, and the batch is released. Raises BadRecordHeaders.
     """
-    arrays = [_MAKE[name](place, batch) for name in schema.names]
+    arrays = [_MAKE[name](topic_partition, batch) for name in schema.names]
     made = pa.RecordBatch.from_arrays(arrays, schema=schema)
     if start or end is not None:
         made = made.slice(start, None if end is None else end - start)
@@ -93,11 +93,11 @@ def _detached(made: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def to_record_batches(
-    place: Place, body: bytes, start: int, end: int, schema: pa.Schema = SCHEMA
+    topic_partition: TopicPartition, body: bytes, start: int, end: int, schema: pa.Schema = SCHEMA
 ) -> Iterator[pa.RecordBatch]:
     """Turn batches that lie one behind the other into columns: the records from offset `start` on, before `end`.
 
-    Raises BatchInvalid, also if the first of these records or any between them is not there, or comes twice.
+    Raises BatchInvalid, also if the first of these records or any between them is missing or duplicated.
     """
     small: list[_Rows] = []
     small_bytes = 0
@@ -111,48 +111,48 @@ def to_record_batches(
             continue
         is_small = header.count < _SMALL
         if small and (not is_small or small_bytes + header.body_bytes > _ROWS_BYTES_MAX):
-            yield _from_rows(place, small, schema)
+            yield _from_rows(topic_partition, small, schema)
             small, small_bytes = [], 0
         if is_small:
             small.append((decode(view), first, last))
             small_bytes += header.body_bytes
         else:
-            yield to_record_batch(place, decode(view, scan=SCAN), first, last, schema)
+            yield to_record_batch(topic_partition, decode(view, scan=SCAN), first, last, schema)
     if small:
-        yield _from_rows(place, small, schema)
+        yield _from_rows(topic_partition, small, schema)
 
 
 def _check_order(header: BatchHeader, start: int, next_offset: int | None) -> None:
     if next_offset is None and header.base_offset > start:
-        raise BatchInvalid(f"records begin at offset {header.base_offset}; those from {start} on are not there")
+        raise BatchInvalid(f"records start at offset {header.base_offset}, requested {start}")
     if next_offset is not None and header.base_offset != next_offset:
-        raise BatchInvalid(f"a batch begins at offset {header.base_offset}; the one before it ends at {next_offset}")
+        raise BatchInvalid(f"batch at offset {header.base_offset}, but the previous one ends at {next_offset}")
 
 
 # -- columns ------------------------------------------------------------------------------------------------
 
 
-def _topic(place: Place, batch: Batch) -> pa.Array:
-    return _same_topic(place, len(batch))
+def _topic(topic_partition: TopicPartition, batch: Batch) -> pa.Array:
+    return _same_topic(topic_partition, len(batch))
 
 
-def _same_topic(place: Place, count: int) -> pa.Array:
-    name = place.topic.encode()
+def _same_topic(topic_partition: TopicPartition, count: int) -> pa.Array:
+    name = topic_partition.topic.encode()
     # From a str, pyarrow would make the same; and load pandas, where it is installed, to see whether that is its own.
     bounds = pa.py_buffer(bytes(4) + len(name).to_bytes(4, "little"))
     names = pa.Array.from_buffers(pa.string(), 1, [None, bounds, pa.py_buffer(name)])
     return pa.DictionaryArray.from_arrays(_same(pa.int32(), bytes(4), count), names)
 
 
-def _partition(place: Place, batch: Batch) -> pa.Array:
-    return _same(pa.int32(), place.partition.to_bytes(4, "little"), len(batch))
+def _partition(topic_partition: TopicPartition, batch: Batch) -> pa.Array:
+    return _same(pa.int32(), topic_partition.partition.to_bytes(4, "little"), len(batch))
 
 
 def _same(kind: pa.DataType, number: bytes, count: int) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(number * count)])
 
 
-def _offset(_: Place, batch: Batch) -> pa.Array:
+def _offset(_: TopicPartition, batch: Batch) -> pa.Array:
     return count_up(batch.header.base_offset, len(batch))
 
 
@@ -168,21 +168,21 @@ def _count_up_by_range(first: int, count: int) -> pa.Array:
 count_up: Callable[[int, int], Any] = _count_up_by_range if hasattr(pa, "arange") else _count_up_by_sum
 
 
-def _timestamp(_: Place, batch: Batch) -> pa.Array:
+def _timestamp(_: TopicPartition, batch: Batch) -> pa.Array:
     if batch.timestamp_column is None:
         return pa.nulls(len(batch), _TIME)
     return pa.Array.from_buffers(_TIME, len(batch), [None, pa.py_buffer(batch.timestamp_column)])
 
 
-def _append_time(_: Place, batch: Batch) -> pa.Array:
+def _append_time(_: TopicPartition, batch: Batch) -> pa.Array:
     return _same(_TIME, batch.header.append_time_ms.to_bytes(8, "little"), len(batch))
 
 
-def _key(_: Place, batch: Batch) -> pa.Array:
+def _key(_: TopicPartition, batch: Batch) -> pa.Array:
     return pa.nulls(len(batch), pa.binary()) if batch.key_column is None else _binary(batch.key_column)
 
 
-def _value(_: Place, batch: Batch) -> pa.Array:
+def _value(_: TopicPartition, batch: Batch) -> pa.Array:
     return _binary(batch.value_column)
 
 
@@ -192,7 +192,7 @@ def _binary(column: Column) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(column.offsets) - 1, buffers)
 
 
-def _headers(_: Place, batch: Batch) -> pa.Array:
+def _headers(_: TopicPartition, batch: Batch) -> pa.Array:
     if batch.header_column is None:
         return pa.nulls(len(batch), _HEADERS)
     packed = _binary(batch.header_column).dictionary_encode()
@@ -203,7 +203,7 @@ def _headers(_: Place, batch: Batch) -> pa.Array:
     return pa.array(distinct, _HEADERS).take(packed.indices)
 
 
-_MAKE: Final[dict[str, Callable[[Place, Batch], Any]]] = {
+_MAKE: Final[dict[str, Callable[[TopicPartition, Batch], Any]]] = {
     "key": _key,
     "value": _value,
     "topic": _topic,
@@ -220,10 +220,10 @@ _MAKE: Final[dict[str, Callable[[Place, Batch], Any]]] = {
 
 _Rows = tuple[Batch, int, int]  # records of a batch: from one on, before another
 
-_CELLS: Final[dict[str, Callable[[Place, Batch], Sequence[Any] | None]]] = {
+_CELLS: Final[dict[str, Callable[[TopicPartition, Batch], Sequence[Any] | None]]] = {
     "key": lambda _, batch: batch.keys,
     "value": lambda _, batch: batch.values,
-    "partition": lambda place, batch: [place.partition] * len(batch),
+    "partition": lambda topic_partition, batch: [topic_partition.partition] * len(batch),
     "offset": lambda _, batch: range(batch.header.base_offset, batch.header.next_offset),
     "timestamp": lambda _, batch: batch.timestamps_ms,
     "append_time": lambda _, batch: [batch.header.append_time_ms] * len(batch),
@@ -231,21 +231,21 @@ _CELLS: Final[dict[str, Callable[[Place, Batch], Sequence[Any] | None]]] = {
 }
 
 
-def _from_rows(place: Place, small: list[_Rows], schema: pa.Schema) -> pa.RecordBatch:
+def _from_rows(topic_partition: TopicPartition, small: list[_Rows], schema: pa.Schema) -> pa.RecordBatch:
     count = sum(last - first for _, first, last in small)
     arrays = [
-        _same_topic(place, count)
+        _same_topic(topic_partition, count)
         if field.name == "topic"
-        else pa.array(_row_cells(place, small, field.name), field.type)
+        else pa.array(_row_cells(topic_partition, small, field.name), field.type)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _row_cells(place: Place, small: list[_Rows], name: str) -> list[Any]:
+def _row_cells(topic_partition: TopicPartition, small: list[_Rows], name: str) -> list[Any]:
     cells: list[Any] = []
     for batch, first, last in small:
-        cells += (_CELLS[name](place, batch) or [None] * len(batch))[first:last]
+        cells += (_CELLS[name](topic_partition, batch) or [None] * len(batch))[first:last]
     return cells
 
 

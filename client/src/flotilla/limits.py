@@ -1,14 +1,30 @@
-"""How much there may be. Every limit has a name, and every refusal names it."""
+"""Limits and defaults of the system, each defined once. Errors name the limit."""
 
+INT64_MAX = (1 << 63) - 1  # offsets, epochs, timestamps, sizes
+
+# Topics
 TOPIC_NAME_RULE = "[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
-TOPIC_NAME_SAID = "a name has letters, digits, '.', '_' and '-', begins with a letter or digit, and has at most 200"
+TOPIC_NAME_HELP = "a name has letters, digits, '.', '_' and '-', begins with a letter or digit, and has at most 200"
 TOPIC_NAME = rf"^{TOPIC_NAME_RULE}$(?!\n)"  # Python's $ also matches before a last line break
+PARTITIONS_DEFAULT = 2
 PARTITIONS_MAX = 1000  # of one topic
-PARTITIONS_TOTAL_MAX = 5_000  # three brokers with all of them fill a heartbeat of a few megabytes
+PARTITIONS_TOTAL_MAX = 5_000  # heartbeats of three brokers with all of them are a few megabytes
 TOPICS_MAX = 5_000
-REPLICATION_MAX = 7
-TOPIC_BATCH_BYTES_MIN = 1024  # what a topic may set its own limit for batches to, at least
-WEEK_MS = 7 * 24 * 3600 * 1000  # how long a topic keeps records, unless somebody says otherwise
+REPLICATION_DEFAULT = 3
+REPLICATION_MAX = 7  # members of a Raft group
+RETENTION_MS_DEFAULT = 7 * 24 * 3600 * 1000  # a week, unless the managers have another setting
+TOPIC_BATCH_BYTES_MIN = 1024  # lowest batch_bytes_max of a topic
+COMPRESSIONS = ("none", "zstd")
+
+# Consumer groups
 GROUPS_MAX = 10_000
 GROUP_MEMBERS_MAX = 1000  # of one group
 GROUP_PARTITIONS_MAX = 20_000  # of all topics of one group
+GROUP_TOPICS_MAX = 100  # in one request
+COMMIT_OFFSETS_MAX = 10_000  # in one request
+NOTE_LENGTH_MAX = 1000
+SESSION_MS_MIN, SESSION_MS_DEFAULT, SESSION_MS_MAX = 1000, 10_000, 3_600_000
+
+# Brokers
+MANAGER_HEARTBEAT_S_MIN = 0.01  # interval of a broker's heartbeats to managers
+MANAGER_HEARTBEAT_S_MAX = 10.0  # a broker is inactive after three missed heartbeats

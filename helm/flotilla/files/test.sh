@@ -1,6 +1,6 @@
 #!/bin/sh
-# `helm test`: data goes in and comes out. Makes a topic of its own, and deletes it at the end, however that comes.
-# FLOTILLA_URL says where, SECRET_FILE who asks.
+# `helm test`: produce and consume records through the API. Creates a topic, and deletes it at the end, also after a failure.
+# FLOTILLA_URL is the address of the API, SECRET_FILE the key that servers share.
 set -eu
 topic="helm-test-$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')"
 
@@ -21,4 +21,4 @@ ask topics create "$topic" --partitions 1 > /dev/null
 ask produce "$topic" /tmp/sent
 ask consume "$topic" --from-beginning --until-end > /tmp/received
 cmp /tmp/sent /tmp/received
-echo "1000 records went into topic $topic at $FLOTILLA_URL and came out again, in order"
+echo "produced and consumed 1000 records in order: topic $topic at $FLOTILLA_URL"

@@ -1,17 +1,17 @@
-{{/* Names and labels. What pods have in common is in _pods.tpl. */}}
+{{/* Names and labels. Common pod settings are in _pods.tpl. */}}
 
 {{- define "flotilla.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* At most 40 characters: with `-postgresql` and a revision of ten behind it, it is a label of a pod, of at most 63. */}}
+{{/* At most 40 characters: with `-postgresql` and a revision appended, it is the value of a pod label, at most 63. */}}
 {{- define "flotilla.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
 {{- default $full .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* What never changes: selectors cannot be changed later. Called with (dict "root" $ "component" "broker"). */}}
+{{/* Selector labels, which are immutable. Called with (dict "root" $ "component" "broker"). */}}
 {{- define "flotilla.selector" -}}
 app.kubernetes.io/name: {{ include "flotilla.name" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
@@ -56,7 +56,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- default (printf "%s-secret" (include "flotilla.fullname" .)) .Values.auth.existingSecret -}}
 {{- end -}}
 
-{{/* Whether the chart brings its own PostgreSQL: "true", or nothing. */}}
+{{/* "true" if the chart installs PostgreSQL. */}}
 {{- define "flotilla.hasPostgresql" -}}
 {{- if not .Values.database.existingSecret }}true{{ end -}}
 {{- end -}}
@@ -70,7 +70,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- ternary "https" "http" (not (empty .Values.tls.existingSecret)) -}}
 {{- end -}}
 
-{{/* URLs of the API inside the cluster, with the control API: brokers and managers use these. */}}
+{{/* Internal URLs of the managers, with the control API, for brokers and managers. */}}
 {{- define "flotilla.writerUrl" -}}
 {{ include "flotilla.scheme" . }}://{{ include "flotilla.fullname" . }}-writer.{{ .Release.Namespace }}.svc:8080
 {{- end -}}
@@ -79,12 +79,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{ include "flotilla.scheme" . }}://{{ include "flotilla.fullname" . }}-reader.{{ .Release.Namespace }}.svc:8080
 {{- end -}}
 
-{{/* What programs in the cluster use. Port 80 is a name for the public port, and no promise about the protocol. */}}
+{{/* URL for programs in the cluster. Port 80 is the public port, also with TLS. */}}
 {{- define "flotilla.publicUrl" -}}
 {{ include "flotilla.scheme" . }}://{{ include "flotilla.fullname" . }}.{{ .Release.Namespace }}.svc:80
 {{- end -}}
 
-{{/* Whether there is more than one reader, at all times: "true", or nothing. */}}
+{{/* "true" if there is always more than one reader. */}}
 {{- define "flotilla.hasSpareReader" -}}
 {{- $least := ternary .Values.readers.autoscaling.minReplicas .Values.readers.replicas .Values.readers.autoscaling.enabled -}}
 {{- if gt (int $least) 1 }}true{{ end -}}

@@ -1,4 +1,4 @@
-{{/* The pod of a manager: writer and readers differ by role, by where others reach them, and by how they leave.
+{{/* Pod of a manager. Writer and readers differ in role, advertised address and shutdown.
      Called with (dict "root" $ "component" "writer" "values" .Values.writer). */}}
 {{- define "flotilla.manager.pod" -}}
 {{- $root := .root -}}
@@ -58,7 +58,7 @@ spec:
         periodSeconds: 5
         timeoutSeconds: 5
         failureThreshold: 3
-        terminationGracePeriodSeconds: 5 # one that hangs does not hear that it should end
+        terminationGracePeriodSeconds: 5 # a process that hangs does not react to SIGTERM
       readinessProbe:
         {{- include "flotilla.probe" (dict "root" $root "path" "/readyz" "port" "api") | nindent 8 }}
         periodSeconds: 3
@@ -66,7 +66,7 @@ spec:
         failureThreshold: 2
       {{- if eq .component "reader" }}
       lifecycle:
-        preStop: # it goes on serving until everybody knows that it is about to leave
+        preStop: # keep serving until endpoints are updated
           exec:
             command: [sleep, "5"]
       {{- end }}

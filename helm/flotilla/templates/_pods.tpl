@@ -1,8 +1,8 @@
-{{/* What pods have in common. */}}
+{{/* Common pod settings. */}}
 
-{{/* No rights, no token, nothing that could gain any; and no variables about Services: one for a Service called `flotilla`
-     is FLOTILLA_PORT=tcp://…, which servers would take for their setting `port`. Called with (dict "root" $ "uid" 10001);
-     `account` may be there, too. Pods that speak with Kubernetes mount what they need for it: see kubernetesVolume. */}}
+{{/* No privileges, no token, and no service links: for a Service named `flotilla` they would set FLOTILLA_PORT=tcp://…, which
+     servers would read as their setting `port`. Called with (dict "root" $ "uid" 10001), optionally with `account`. Pods that
+     use the API of Kubernetes mount a token: see kubernetesVolume. */}}
 {{- define "flotilla.podSafety" -}}
 serviceAccountName: {{ .account | default (include "flotilla.serviceAccountName" .root) }}
 automountServiceAccountToken: false
@@ -31,7 +31,7 @@ securityContext:
     drop: [ALL]
 {{- end -}}
 
-{{/* Where pods go. Called with (dict "root" $ "component" "broker" "values" .Values.brokers). */}}
+{{/* Scheduling of pods. Called with (dict "root" $ "component" "broker" "values" .Values.brokers). */}}
 {{- define "flotilla.scheduling" -}}
 {{- with .values.priorityClassName }}
 priorityClassName: {{ . | quote }}
@@ -55,7 +55,7 @@ affinity:
 {{- if ne $how "Off" }}
 {{- $labels := include "flotilla.selector" (dict "root" $.root "component" $.component) | fromYaml }}
 {{- $constraint := dict "maxSkew" 1 "topologyKey" $key "whenUnsatisfiable" $how "labelSelector" (dict "matchLabels" $labels) }}
-{{- if eq $.component "reader" }}{{/* Old pods that are about to go do not count. */}}
+{{- if eq $.component "reader" }}{{/* Count only pods of the current revision. */}}
 {{- $_ := set $constraint "matchLabelKeys" (list "pod-template-hash") }}
 {{- end }}
 {{- $constraints = append $constraints $constraint }}
@@ -67,8 +67,8 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* Labels and annotations of pods. The chart's version is not among them, and Flotilla's not on PostgreSQL: pods are not
-     replaced for a label. Called with (dict "root" $ "component" "broker" "values" .Values.brokers); `annotations` may be there, too. */}}
+{{/* Labels and annotations of pods, without the version of the chart, and for PostgreSQL without that of Flotilla: a label
+     must not restart pods. Called with (dict "root" $ "component" "broker" "values" .Values.brokers), optionally with `annotations`. */}}
 {{- define "flotilla.podMetadata" -}}
 labels:
   {{- include "flotilla.selector" . | nindent 2 }}
@@ -86,12 +86,12 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* A setting as its variable has it. Helm reads numbers as floats, and 67108864 would become 6.7108864e+07. */}}
+{{/* A setting as text. Helm reads numbers as floats, and 67108864 would become 6.7108864e+07. */}}
 {{- define "flotilla.settingText" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
 {{- end -}}
 
-{{/* Variables from settings. */}}
+{{/* Environment variables of settings. */}}
 {{- define "flotilla.configEnv" -}}
 {{- range $name, $value := . }}
 {{- if not (kindIs "invalid" $value) }}
@@ -101,7 +101,7 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* Variables that all servers have. */}}
+{{/* Environment variables of all servers. */}}
 {{- define "flotilla.commonEnv" -}}
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
@@ -138,7 +138,7 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* Whole folders and no subPath: so files change when their Secret does. */}}
+{{/* Whole directories instead of subPath, so that files follow changes of their Secret. */}}
 {{- define "flotilla.commonVolumes" -}}
 - name: tmp
   emptyDir: {}
@@ -157,7 +157,7 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* A request that a probe makes. Called with (dict "root" $ "path" "/healthz" "port" "api"). */}}
+{{/* HTTP request of a probe. Called with (dict "root" $ "path" "/healthz" "port" "api"). */}}
 {{- define "flotilla.probe" -}}
 httpGet:
   path: {{ .path }}
@@ -165,7 +165,7 @@ httpGet:
   scheme: {{ include "flotilla.scheme" .root | upper }}
 {{- end -}}
 
-{{/* What a pod needs to speak with Kubernetes, as Kubernetes itself would mount it. */}}
+{{/* Volume with the token and the CA of the API of Kubernetes, as Kubernetes itself would mount it. */}}
 {{- define "flotilla.kubernetesVolume" -}}
 - name: kubernetes
   projected:

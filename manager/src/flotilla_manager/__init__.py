@@ -1,1 +1,1 @@
-"""The manager: the HTTP API for people and programs, metadata, placement, and the way to the brokers."""
+"""The manager: simple API and v1 API, metadata, placement, and routing to brokers."""

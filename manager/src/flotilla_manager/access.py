@@ -1,52 +1,52 @@
-"""Who may call this manager: the tokens of the last snapshot, so that no request asks the database.
+"""Authentication of callers by the cached tokens, without a database query per request.
 
-A token that was revoked through another manager is known here as soon as the view has seen it, about a second later.
-One that is not known is looked for in the database before its holder is refused, since it may have been made a moment
-ago; those who show such tokens at about the same time share the question, so that they cannot keep the database busy.
-While the database is away, what is known stays in use; a token that expires does so all the same.
+A token that was revoked through another manager is rejected after the next refresh, about a second later. Before an
+unknown token is rejected, the cache is refreshed, because the token may be new. These refreshes are rate-limited, so
+that unknown tokens cannot overload the database. While the database is unavailable, cached tokens stay valid until they
+expire.
 """
 
 import asyncio
 from collections.abc import Callable
 
-from flotilla.access import Access, AccessTable, Caller, NotAuthenticated, system_text
-from flotilla.serving.errors import Refusal
+from flotilla.access import Access, AccessTable, Caller, NotAuthenticated, system_token
+from flotilla.protocol.errors import Refusal
 from flotilla_manager.metadata.errors import MetadataError
+from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Snapshot
-from flotilla_manager.view import View
 
 Header = tuple[str, str]
-_LOOK_S = 0.1  # the database is asked about tokens that nobody knows at most so often
+_LOOK_S = 0.1  # shortest interval of refreshes for unknown tokens
 
 
-class KnownTokens:
-    """The table of tokens as the view has them. It is made anew only when one of them has changed."""
+class TokenCache:
+    """Access table of the cached tokens. Created again only if a token has changed."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self, metadata: MetadataCache) -> None:
+        self._metadata = metadata
         self._seen: Snapshot | None = None
         self._table = AccessTable()
         self._written: tuple[AccessTable, bytes] | None = None
 
     @property
     def is_known(self) -> bool:
-        """Whether anything is known yet."""
-        return self._view.snapshot is not None
+        """Whether the metadata is loaded."""
+        return self._metadata.snapshot is not None
 
-    async def look_again(self) -> bool:
-        """Look for tokens that are not known here yet; return whether the database could be asked."""
+    async def refresh(self) -> bool:
+        """Refresh the tokens; return whether the database responded."""
         loop = asyncio.get_running_loop()
         await asyncio.sleep(_LOOK_S - loop.time() % _LOOK_S)
         try:
-            await self._view.refresh()
+            await self._metadata.refresh()
         except MetadataError:
             return False
         return True
 
     @property
     def table(self) -> AccessTable:
-        """The table as of now."""
-        found = self._view.snapshot
+        """Current access table."""
+        found = self._metadata.snapshot
         if found is not None and found is not self._seen:
             if self._seen is None or found.tokens != self._seen.tokens:
                 self._table = AccessTable(found.tokens)
@@ -55,7 +55,7 @@ class KnownTokens:
 
     @property
     def written(self) -> bytes:
-        """The table as JSON, for brokers: written once, however many ask for it at the same time."""
+        """Access table as JSON, for brokers; encoded once per change."""
         table = self.table
         if self._written is None or self._written[0] is not table:
             self._written = table, table.to_json()
@@ -63,31 +63,31 @@ class KnownTokens:
 
 
 class ManagerAccess(Access):
-    """Knows callers by the tokens that are known now. Before any are, it knows the system alone."""
+    """Authenticates callers by cached tokens. Until they are loaded, only servers of the cluster."""
 
-    def __init__(self, secret: bytes | None, tokens: KnownTokens, now_ms: Callable[[], int]) -> None:
+    def __init__(self, secret: bytes | None, tokens: TokenCache, now_ms: Callable[[], int]) -> None:
         super().__init__(secret, tokens.table, now_ms)
         self._tokens = tokens
 
     def identify(self, authorization: bytes | None) -> Caller:
-        """Tell who shows this; raises NotAuthenticated, and Refusal while nobody can know."""
+        """Authenticate a caller. Raises NotAuthenticated, and Refusal while the tokens are not loaded."""
         self._follow()
         try:
             return super().identify(authorization)
         except NotAuthenticated:
             if authorization is not None and not self._tokens.is_known:
-                text = "Which tokens are valid is not known yet; try again."
-                raise Refusal("unavailable", text) from None  # it may be a valid one
+                text = "The tokens are not loaded yet; try again."
+                raise Refusal("unavailable", text) from None  # the token may be valid
             raise
 
-    async def look_again(self) -> bool:
-        """Look for tokens that are not known here yet; return whether there may be any."""
-        return await self._tokens.look_again()
+    async def refresh(self) -> bool:
+        """Refresh the tokens; return whether that worked."""
+        return await self._tokens.refresh()
 
-    def knows(self, caller: Caller) -> bool:
-        """Tell whether a caller who was let in would be let in now."""
+    def is_valid(self, caller: Caller) -> bool:
+        """Return whether an authenticated caller is still valid."""
         self._follow()
-        return super().knows(caller)
+        return super().is_valid(caller)
 
     def _follow(self) -> None:
         table = self._tokens.table
@@ -96,5 +96,5 @@ class ManagerAccess(Access):
 
 
 def system_headers(secret: bytes | None) -> tuple[Header, ...]:
-    """Return what a server shows to others of its cluster; nothing if they share no secret."""
-    return () if secret is None else (("authorization", f"Bearer {system_text(secret)}"),)
+    """Return the headers that authenticate a server to others; empty without a secret."""
+    return () if secret is None else (("authorization", f"Bearer {system_token(secret)}"),)

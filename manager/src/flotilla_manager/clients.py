@@ -1,7 +1,6 @@
-"""Who has registered: remembered here, so that a message costs no query; a miss asks the database.
+"""Cache of registrations (simple API), and last-seen times of clients.
 
-A registration belongs to a topic's id, so those of a topic that was removed count for nothing, even if there is another
-one with its name.
+A registration belongs to a topic id. It is not valid for another topic of the same name.
 """
 
 import asyncio
@@ -9,7 +8,7 @@ import contextlib
 import logging
 from collections import OrderedDict
 
-from flotilla.serving.errors import Refusal
+from flotilla.protocol.errors import Refusal
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.model import Producer
@@ -24,37 +23,37 @@ _ID_CHARS_MAX = 64
 
 
 class NotRegistered(Refusal):
-    """A client is not registered with a topic, as far as is known here: there may be another topic of that name."""
+    """A client is not registered with the cached topic. A newer topic may have the same name."""
 
     def __init__(self, message: str) -> None:
         super().__init__("bad_request", message)
 
 
 def may_be_id(text: str) -> bool:
-    """Tell whether a text can be a client's id at all. Nothing else gets to the database, which may choke on it."""
+    """Return whether a text has the format of a client id. Other texts are not sent to the database."""
     return 0 < len(text) <= _ID_CHARS_MAX and text.isascii() and text.isalnum()
 
 
 class Producers:
-    """Registrations of producers, and their turns."""
+    """Cached producer registrations, and their round-robin positions."""
 
     def __init__(self, database: AsyncMetadata) -> None:
         self._database = database
         self._known: OrderedDict[str, str] = OrderedDict()
-        self._turns: OrderedDict[str, int] = OrderedDict()
+        self._round_robin: OrderedDict[str, int] = OrderedDict()
         self._serial = 0
 
     @property
     def count(self) -> int:
-        """How many are known here."""
+        """Number of cached registrations."""
         return len(self._known)
 
     async def is_registered(self, producer_id: str, topic_id: str) -> bool:
-        """Tell whether a producer has registered with a topic. Raises MetadataError."""
+        """Return whether a producer is registered with a topic. Raises MetadataError."""
         return await self._topic_of(producer_id) == topic_id
 
     async def is_known(self, producer_id: str) -> bool:
-        """Tell whether a producer has registered with any topic. Raises MetadataError."""
+        """Return whether a producer is registered with any topic. Raises MetadataError."""
         return await self._topic_of(producer_id) is not None
 
     async def _topic_of(self, producer_id: str) -> str | None:
@@ -67,24 +66,24 @@ class Producers:
         return found
 
     def learn(self, producer: Producer) -> None:
-        """Take note of a registration."""
+        """Cache a registration."""
         self._known[producer.id] = producer.topic_id
         if len(self._known) > _KNOWN_MAX:
             self._known.popitem(last=False)
 
-    def next_turn(self, producer_id: str, partitions: int) -> int:
-        """Choose a partition: round robin, from 0, for each producer."""
-        turn = self._turns.get(producer_id, 0) % partitions
-        self._turns[producer_id] = turn + 1
-        if len(self._turns) > _KNOWN_MAX:
-            self._turns.popitem(last=False)
-        return turn
+    def next_partition(self, producer_id: str, partitions: int) -> int:
+        """Choose a partition: round robin from 0, per producer."""
+        partition = self._round_robin.get(producer_id, 0) % partitions
+        self._round_robin[producer_id] = partition + 1
+        if len(self._round_robin) > _KNOWN_MAX:
+            self._round_robin.popitem(last=False)
+        return partition
 
     async def follow(self) -> None:
-        """Learn of registrations as they are made, so that they are known if the database goes away."""
+        """Load new registrations continuously, so that they are cached when the database fails."""
         while True:
             try:
-                rows = await self._database.call(self._database.store.newest_producers, self._serial, _TAIL_ROWS)
+                rows = await self._database.call(self._database.store.list_new_producers, self._serial, _TAIL_ROWS)
             except MetadataError:
                 rows = []
             for serial, producer in rows:
@@ -94,8 +93,8 @@ class Producers:
                 await asyncio.sleep(_TAIL_S)
 
 
-class SignsOfLife:
-    """Clients that were heard of: written down together, once in a while."""
+class LivenessTracker:
+    """Last-seen times of clients, written to the database periodically."""
 
     def __init__(self, database: AsyncMetadata) -> None:
         self._database = database
@@ -103,24 +102,24 @@ class SignsOfLife:
         self._consumers: set[str] = set()
 
     def producer(self, producer_id: str) -> None:
-        """A producer was heard of."""
+        """Record a request of a producer."""
         if len(self._producers) < _KNOWN_MAX:
             self._producers.add(producer_id)
 
     def consumer(self, consumer_id: str) -> None:
-        """A consumer was heard of."""
+        """Record a request of a consumer."""
         if len(self._consumers) < _KNOWN_MAX:
             self._consumers.add(consumer_id)
 
     async def follow(self) -> None:
-        """Write them down, until cancelled."""
+        """Write last-seen times periodically, until cancelled."""
         while True:
             await asyncio.sleep(_TOUCH_S)
-            with contextlib.suppress(MetadataError):  # they are forgotten: the next sign of life is on its way
+            with contextlib.suppress(MetadataError):  # lost; the next request is recorded again
                 await self.write()
 
     async def write(self) -> None:
-        """Write down who was heard of since the last time."""
+        """Write the clients seen since the last write."""
         producers, self._producers = self._producers, set()
         if producers:
             await self._database.call(self._database.store.touch_producers, sorted(producers))

@@ -1,4 +1,4 @@
-"""A manager: everything it is made of, started and ended in the right order."""
+"""A manager process: creates its components, starts their background tasks, and closes them."""
 
 import asyncio
 import logging
@@ -9,27 +9,29 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from flotilla.net import Disconnected, Pool
-from flotilla.serving.errors import Refusal
-from flotilla_manager.access import KnownTokens, ManagerAccess, system_headers
-from flotilla_manager.bounds import Asking
-from flotilla_manager.clients import Producers, SignsOfLife
-from flotilla_manager.consuming import Consuming
+from flotilla_manager.access import ManagerAccess, TokenCache, system_headers
+from flotilla_manager.clients import LivenessTracker, Producers
+from flotilla_manager.consumers import Consumers
 from flotilla_manager.metadata import AsyncMetadata, Store
 from flotilla_manager.metadata.errors import MetadataError, SchemaTooNew
+from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Broker, ManagerInfo, Partition, Snapshot, Topic, replicas_per_broker
-from flotilla_manager.records import Records
+from flotilla_manager.partition_offsets import PartitionOffsets
+from flotilla_manager.record_cache import RecordCache
+from flotilla_manager.routing.batching import PartitionBatchers
 from flotilla_manager.routing.gateway import Gateway
-from flotilla_manager.routing.lanes import Lanes
 from flotilla_manager.settings import Settings
-from flotilla_manager.view import View
-from flotilla_manager.writer.brokers import Brokers
-from flotilla_manager.writer.groups import Groups
+from flotilla_manager.writer.broker_service import BrokerService
+from flotilla_manager.writer.brokers import BrokerRegistry
+from flotilla_manager.writer.commands import Commands
+from flotilla_manager.writer.groups import GroupCoordinator
 from flotilla_manager.writer.leadership import Leadership
-from flotilla_manager.writer.orders import Orders
+from flotilla_manager.writer.reconciler import BrokerReconciler
+from flotilla_manager.writer.registrations import RegistrationService
 from flotilla_manager.writer.reports import Reports
-from flotilla_manager.writer.service import WriterService
-from flotilla_manager.writer.steward import Steward
-from flotilla_manager.writer.tokens import TokenKeeper
+from flotilla_manager.writer.service import WriterServices
+from flotilla_manager.writer.tokens import TokenService
+from flotilla_manager.writer.topic_service import TopicService
 from flotilla_manager.writer.topics import Topics
 
 logger = logging.getLogger(__name__)
@@ -48,7 +50,7 @@ _CLOSE_TRIES_MAX = 3
 
 
 class Manager:
-    """One manager process. Made on the loop; `stop` is called with an exit code if it cannot go on."""
+    """One manager. `stop` is called with an exit code after a fatal error. Needs a running event loop."""
 
     def __init__(
         self,
@@ -58,22 +60,22 @@ class Manager:
         *,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Make its parts. `tls` says whose certificates are trusted; by default, those that this machine trusts."""
+        """Create the components. `tls` verifies certificates of other servers (default: system CAs)."""
         loop = asyncio.get_running_loop()
         clock = loop.time
         self.settings = settings
         self.database = AsyncMetadata(store)
         self.store = store
         self.appends = Pool(open_max=_BROKER_CONNECTIONS_MAX, idle_max=64, tls=tls)
-        # Long polls must not hold up appends.
+        # Long polls must not delay appends.
         self.fetches = Pool(open_max=settings.connections_max, idle_max=64, tls=tls)
         self.control = Pool(tls=tls)
-        self.view = View(self._load, clock)
-        self.known_tokens = KnownTokens(self.view)
-        self.access = ManagerAccess(settings.secret, self.known_tokens, wall_clock_ms) if settings.is_auth_on else None
-        self._headers = system_headers(settings.secret)  # what brokers know this manager by
-        self.gateway = Gateway(self.appends, self.fetches, self.view, clock, self._headers)
-        self.lanes = Lanes(
+        self.metadata = MetadataCache(self._load, clock)
+        self.token_cache = TokenCache(self.metadata)
+        self.access = ManagerAccess(settings.secret, self.token_cache, wall_clock_ms) if settings.is_auth_on else None
+        self._headers = system_headers(settings.secret)  # authenticate this manager to brokers
+        self.gateway = Gateway(self.appends, self.fetches, self.metadata, clock, self._headers)
+        self.batchers = PartitionBatchers(
             self.gateway,
             bytes_max=settings.in_flight_bytes_max,
             seconds=settings.request_s_max,
@@ -81,82 +83,89 @@ class Manager:
             random_bytes=secrets.token_bytes,
         )
         self.producers = Producers(self.database)
-        self.signs = SignsOfLife(self.database)
-        self.records = Records(self.gateway, settings.request_s_max, clock)
-        self.consuming = Consuming(self.database, self.records, self.gateway)
-        self.asking = Asking(self.gateway, settings.request_s_max)
+        self.liveness = LivenessTracker(self.database)
+        self.record_cache = RecordCache(self.gateway, settings.request_s_max, clock)
+        self.consumers = Consumers(self.database, self.record_cache, self.gateway)
+        self.partition_offsets = PartitionOffsets(self.gateway, settings.request_s_max)
         self._stop = stop
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
         self.is_prepared = False
-        self.listeners: set[Callable[[], None]] = set()  # clients that a topic is being told to: how to end that
+        self.tail_streams: set[Callable[[], None]] = set()  # callbacks that end active tail streams
         self._make_writer(clock)
 
     def _make_writer(self, clock: Callable[[], float]) -> None:
+        database, metadata, settings = self.database, self.metadata, self.settings
         self.reports = Reports(clock)
-        self.orders = Orders(self.control, self._headers)
-        url = self.settings.url or ""
-        self.leadership = Leadership(self.database, url, clock=clock, on_taken=self._on_taken)
-        self.groups = Groups(self.leadership, self.database, self.view, clock=clock, random_bytes=secrets.token_bytes)
-        turn = asyncio.Lock()
-        brokers = Brokers(self.database, self.view, turn)
-        self.steward = Steward(
+        self.commands = Commands(self.control, self._headers)
+        self.leadership = Leadership(database, settings.url or "", clock=clock, on_taken=self._on_taken)
+        lock = asyncio.Lock()  # of placement, and of changes of brokers
+        registry = BrokerRegistry(database, metadata, lock)
+        self.reconciler = BrokerReconciler(
             self.leadership,
-            self.database,
-            self.view,
+            database,
+            metadata,
             self.reports,
-            self.orders,
-            brokers,
+            self.commands,
+            registry,
             clock=clock,
             on_behind=self._on_behind,
         )
-        topics = Topics(
-            self.database,
-            self.view,
-            self.steward,
-            self.gateway,
-            turn,
-            brokers_min=self.settings.brokers_min,
-            random_bytes=secrets.token_bytes,
-        )
-        self.writer = WriterService(
+        topics = TopicService(
             self.leadership,
-            self.database,
-            self.view,
-            self.reports,
-            self.steward,
-            topics,
-            self.orders,
-            self.gateway,
-            brokers,
-            tokens=self.known_tokens,
-            scheme=self.settings.scheme,
-            seconds=self.settings.request_s_max,
-            random_bytes=secrets.token_bytes,
-            retention_ms=self.settings.retention_ms,
-            retention_bytes=self.settings.retention_bytes,
+            Topics(
+                database,
+                metadata,
+                self.reconciler,
+                self.gateway,
+                lock,
+                brokers_min=settings.brokers_min,
+                random_bytes=secrets.token_bytes,
+            ),
+            {"retention_ms": settings.retention_ms, "retention_bytes": settings.retention_bytes},
         )
-
-        self.tokens = TokenKeeper(
-            self.leadership, self.database, self.view, random_bytes=secrets.token_bytes, now_ms=wall_clock_ms
+        self.writer = WriterServices(
+            leadership=self.leadership,
+            topics=topics,
+            registrations=RegistrationService(
+                self.leadership,
+                database,
+                metadata,
+                topics,
+                self.gateway,
+                timeout_s=settings.request_s_max,
+                random_bytes=secrets.token_bytes,
+            ),
+            brokers=BrokerService(
+                self.leadership,
+                metadata,
+                registry,
+                self.reports,
+                self.reconciler,
+                self.commands,
+                tokens=self.token_cache,
+                scheme=settings.scheme,
+            ),
+            groups=GroupCoordinator(self.leadership, database, metadata, clock=clock, random_bytes=secrets.token_bytes),
+            tokens=TokenService(
+                self.leadership, database, metadata, random_bytes=secrets.token_bytes, now_ms=wall_clock_ms
+            ),
         )
 
     @property
     def role(self) -> str:
-        """What this manager is now."""
+        """Current role: writer, standby or reader."""
         if self.settings.role == "reader":
             return "reader"
         return "writer" if self.writer.is_writer else "standby"
 
     @property
     def snapshot(self) -> Snapshot:
-        """The topology as it is known here. Raises Refusal while nothing is."""
-        if self.view.snapshot is None:
-            raise Refusal("unavailable", "The metadata is not known yet; try again.")
-        return self.view.snapshot
+        """Cached topology. Raises Refusal until it is loaded."""
+        return self.metadata.require_snapshot()
 
     def start(self) -> None:
-        """Begin; requests are answered meanwhile, as far as possible."""
+        """Start background tasks. Requests are served meanwhile."""
         self._begin(self._run())
 
     def _begin(self, job: Coroutine[Any, Any, None]) -> None:
@@ -165,19 +174,19 @@ class Manager:
         self._tasks.append(task)
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
-        """End the whole process if a part of its work fails: half a manager would serve what is old."""
+        """Stop the process if a background task fails, so that it does not serve outdated metadata."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            logger.critical("this manager cannot go on", exc_info=error)
+            logger.critical("background task failed, stopping", exc_info=error)
             self._stop(EXIT_FAILED)
 
     def hang_up(self) -> None:
-        """End what would not end by itself."""
-        for end in list(self.listeners):
+        """End tail streams, which do not end by themselves."""
+        for end in list(self.tail_streams):
             end()
 
     async def close(self) -> None:
-        """Let go of everything. A task that overhears that it is to end is told again."""
+        """Cancel tasks and close connections. A task that swallows its cancellation is cancelled again."""
         for _ in range(_CLOSE_TRIES_MAX):
             left = [task for task in self._tasks if not task.done()]
             for task in left:
@@ -191,14 +200,14 @@ class Manager:
     async def _run(self) -> None:
         if not await self._prepare():
             return
-        jobs = [self.view.follow, self.producers.follow, self.signs.follow, self._beat]
+        jobs = [self.metadata.follow, self.producers.follow, self.liveness.follow, self._send_heartbeats]
         if self.settings.role == "writer":
-            jobs += [self.leadership.run, self.steward.run, self.groups.run]
+            jobs += [self.leadership.run, self.reconciler.run, self.writer.groups.run]
         for job in jobs:
             self._begin(job())
 
     async def _prepare(self) -> bool:
-        """Wait for the database and its tables, which the writer makes; tell whether they can be used."""
+        """Wait for the database and its schema, which the writer migrates. Return whether it can be used."""
         said = ""
         while not self.is_prepared:
             try:
@@ -206,63 +215,63 @@ class Manager:
                     await self.database.call(self.store.migrate)
                 self.is_prepared = await self.database.call(self.store.is_migrated)
             except SchemaTooNew as error:
-                logger.critical("%s", error)
+                logger.critical("database schema is too new, stopping error=%r", str(error))
                 self._stop(EXIT_SCHEMA)
                 return False
             except MetadataError as error:
                 if str(error) != said:
-                    logger.warning("the database cannot be used yet: %s", error)
+                    logger.warning("waiting for the database error=%r", str(error))
                 said = str(error)
             if not self.is_prepared:
                 await asyncio.sleep(_RETRY_S)
         return True
 
-    async def _beat(self) -> None:
-        """Show the others that this manager lives."""
+    async def _send_heartbeats(self) -> None:
+        """Write heartbeats of this manager to the database."""
         while True:
             try:
                 await self.database.call(
-                    self.store.beat_manager, self.settings.name or "", self.role, self.settings.url or ""
+                    self.store.manager_heartbeat, self.settings.name or "", self.role, self.settings.url or ""
                 )
             except MetadataError as error:
-                logger.debug("no heartbeat could be written: %s", error)
+                logger.debug("manager heartbeat failed error=%r", str(error))
             await asyncio.sleep(_BEAT_S)
 
     async def _load(self, version: int) -> Snapshot | None:
-        """Load the snapshot if it is not the one of `version`."""
+        """Load the snapshot; None if it still has `version`."""
         if await self.database.call(self.store.version) == version:
             return None
         return await self.database.call(self.store.snapshot)
 
     def _on_taken(self) -> None:
         self.reports.forget_all()
-        self.view.refresh_soon()
+        self.metadata.refresh_soon()
 
     def _on_behind(self, sentences: tuple[str, ...]) -> None:
-        """Stop: to decide anything from an old database could delete what brokers hold."""
+        """Stop: with an outdated database, the writer could delete valid replicas."""
         self.leadership.retire()
         logger.critical(
-            "the database is behind the brokers, as if an old backup had been restored. Nothing was ordered, nothing "
-            "deleted. Restore a newer one, or rebuild it from the brokers: flotilla admin rebuild-metadata. "
-            "What brokers know: %s",
+            "the database is behind the brokers, stopping: was an old backup restored? Nothing was changed. Restore a "
+            "newer backup, or run flotilla admin rebuild-metadata. Differences: %s",
             "; ".join(sentences),
         )
         self._stop(EXIT_BEHIND)
 
-    # -- what the API shows -------------------------------------------------------------------------------
+    # -- responses of the API -------------------------------------------------------------------------------
 
     async def describe_leader(self, topic: Topic, partition: Partition) -> dict[str, Any]:
-        """Ask the leader of a partition about it; empty if nobody answers."""
+        """Describe a partition, as its leader reports it; empty if no broker responds."""
         return await self.gateway.describe(topic, partition, seconds=_DESCRIBE_S)
 
     def describe_brokers(self) -> list[dict[str, Any]]:
-        """The brokers, as people want to see them."""
+        """Describe the brokers, for the simple API."""
         snapshot = self.snapshot
         held = replicas_per_broker(snapshot.topics)
         return [
             {
                 "broker_id": one.id,
                 "broker_host": one.address,
+                "broker_name": one.name,
                 "rack": one.rack,
                 "status": "active" if one.active else "inactive",
                 "deactivated": one.cordoned,
@@ -273,24 +282,24 @@ class Manager:
         ]
 
     async def list_managers(self) -> list[ManagerInfo]:
-        """The managers. Raises MetadataError."""
-        return await self.database.call(self.store.managers, _SILENT_S)
+        """List managers. Raises MetadataError."""
+        return await self.database.call(self.store.list_managers, _SILENT_S)
 
     async def unready_reasons(self) -> list[str]:
-        """Say what speaks against sending clients here; nothing if produce and consume work."""
-        snapshot = self.view.snapshot
+        """Return the reasons why produce or consume does not work; empty if ready."""
+        snapshot = self.metadata.snapshot
         if snapshot is None:
-            return [f"the database was not reached yet: {self.view.trouble or 'it is being opened'}"]
+            return [f"the metadata is not loaded: {self.metadata.last_error or 'connecting to the database'}"]
         if not snapshot.writer.epoch:
-            return ["there has been no writer yet"]
+            return ["no writer has started yet"]
         needed = max(self.settings.brokers_min, 1)
         if len(snapshot.brokers) < needed:
-            return [f"{len(snapshot.brokers)} of {needed} brokers have registered"]
+            return [f"{len(snapshot.brokers)} of {needed} brokers registered"]
         brokers = [broker for broker in snapshot.brokers if not broker.removed]
         alive = await asyncio.gather(*(self._is_alive(broker) for broker in brokers))
         majority = min(needed, len(brokers)) // 2 + 1
         if sum(alive) < majority:
-            return [f"{sum(alive)} of {len(brokers)} brokers answer; {majority} are needed"]
+            return [f"{sum(alive)} of {len(brokers)} brokers respond; {majority} required"]
         return []
 
     async def _is_alive(self, broker: Broker) -> bool:
@@ -304,5 +313,5 @@ class Manager:
 
 
 def wall_clock_ms() -> int:
-    """Tell the time, as expiries of tokens have it."""
+    """Return the time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""What managers know of the system: frozen values, made from the database and decided upon by pure functions."""
+"""Model of the topology: immutable values, loaded from the database and used by pure functions."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from flotilla.access.tokens import Token
 
 
 class TopicState(StrEnum):
-    """Where a topic is in its life. Only ready ones are shown; deleted ones are remembered for late brokers."""
+    """State of a topic. Clients see ready ones only; deleted ones are kept as tombstones for absent brokers."""
 
     CREATING = "creating"
     READY = "ready"
@@ -19,7 +19,7 @@ class TopicState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Partition:
-    """One partition in its current epoch. The first member is the one that should lead."""
+    """A partition in its current epoch. The first member is the preferred leader."""
 
     index: int
     epoch: int
@@ -28,28 +28,28 @@ class Partition:
 
 @dataclass(frozen=True, kw_only=True)
 class Topic:
-    """A topic. One that is made again under the same name has another id."""
+    """A topic. A topic that is created again under the same name has another id."""
 
     id: str  # 32 hexadecimal digits
     name: str
     state: TopicState
-    serial: int = 0  # counts topics in the order of their creation; given by the database
+    serial: int = 0  # order of creation; assigned by the database
     partitions: tuple[Partition, ...]
     retention_ms: int | None
     retention_bytes: int | None
-    owner: str | None = None  # the resource that owns it, which alone may change or delete it
-    batch_bytes_max: int | None = None  # the largest batch; without one, the limit of all topics
-    compression: str | None = None  # what producers should use: a hint
+    owner: str | None = None  # only requests with this owner can change or delete it
+    batch_bytes_max: int | None = None  # None: the limit of all topics
+    compression: str | None = None  # a hint for producers
 
     @property
     def replication(self) -> int:
-        """How many replicas its partitions have."""
+        """Number of replicas of its partitions."""
         return max((len(partition.members) for partition in self.partitions), default=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Broker:
-    """A broker that has registered."""
+    """A registered broker."""
 
     id: str  # 32 hexadecimal digits
     host: str
@@ -57,21 +57,27 @@ class Broker:
     peer_host: str
     peer_port: int
     rack: str | None = None
-    active: bool = True  # its heartbeats arrive; decided by the writer alone
-    cordoned: bool = False  # somebody said that it should take no new replicas and lead nothing
-    wanted: bool = True  # an operator's word; False while it is to be removed
-    removed: bool = False  # somebody removed it; its heartbeats do not bring it back
-    tls: bool = False  # clients speak TLS with it
+    active: bool = True  # it sends heartbeats; set by the writer
+    cordoned: bool = False  # it gets no new replicas and leads no partition
+    wanted: bool = True  # False if a scale-down will remove it; set by the operator
+    removed: bool = False  # heartbeats do not register it again
+    tls: bool = False  # its API uses TLS
+    name: str | None = None  # for users; a broker that lost its disk and its successor have the same name
 
     @property
     def address(self) -> str:
-        """Its host and port, as people write them."""
+        """HOST:PORT, with brackets for IPv6."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """Where clients reach it."""
+        """URL of its API."""
         return f"{'https' if self.tls else 'http'}://{self.address}"
+
+    @property
+    def label(self) -> str:
+        """Its name in logs and messages: the one that it announces, or its address."""
+        return self.name or self.address
 
     @property
     def may_hold_more(self) -> bool:
@@ -81,43 +87,43 @@ class Broker:
 
 @dataclass(frozen=True)
 class Writer:
-    """The manager that decides about topology. `beat` changes while it lives."""
+    """The writer. `heartbeat` is a counter."""
 
     epoch: int
     url: str
-    beat: int
+    heartbeat: int
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The whole topology at one version. A new version means that something in it has changed."""
+    """The topology at one version. Every change raises the version."""
 
     version: int
-    cluster_id: str  # 32 hexadecimal digits, drawn when the database was made
+    cluster_id: str  # 32 hexadecimal digits, generated with the database
     writer: Writer
-    topics: tuple[Topic, ...]  # in the order of creation; of deleted ones, only what brokers have to be told
+    topics: tuple[Topic, ...]  # in order of creation, with tombstones
     brokers: tuple[Broker, ...]
-    tokens: tuple[Token, ...] = ()  # who may call; the oldest first
+    tokens: tuple[Token, ...] = ()  # oldest first
 
     @cached_property
     def ready(self) -> dict[str, Topic]:
-        """The topics that can be used, by name, in the order of creation."""
+        """Ready topics by name, in order of creation."""
         return {topic.name: topic for topic in self.topics if topic.state == TopicState.READY}
 
     @cached_property
     def topics_by_id(self) -> dict[str, Topic]:
-        """All topics, whatever their state."""
+        """All topics in any state, by id."""
         return {topic.id: topic for topic in self.topics}
 
     @cached_property
     def brokers_by_id(self) -> dict[str, Broker]:
-        """All brokers."""
+        """All brokers by id."""
         return {broker.id: broker for broker in self.brokers}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Producer:
-    """A registration of a producer with a topic."""
+    """Registration of a producer with a topic."""
 
     id: str  # 32 hexadecimal digits
     topic_id: str
@@ -127,32 +133,32 @@ class Producer:
 
 @dataclass(frozen=True, kw_only=True)
 class Consumer:
-    """A registration of a consumer, and where it is. `version` counts changes: whoever changes names the old one."""
+    """Registration of a consumer, with its positions. `version` is for compare-and-set."""
 
     id: str
     topic_id: str
-    partition: int | None  # consumes this one alone
+    partition: int | None  # only this partition; None: all
     version: int
-    cursor: int  # the partition that is next in turn
-    positions: tuple[int, ...]  # the next offset of each partition
+    cursor: int  # next partition to read
+    positions: tuple[int, ...]  # next offset of each partition
     active: bool = True
     seen_ms: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advance:
-    """A consumer's step: from one version to the next, in one partition."""
+    """Step of a consumer in one partition, from one version to the next."""
 
     consumer_id: str
-    version: int  # the one it starts from
+    version: int  # expected current version
     cursor: int
     partition: int
-    position: int  # the next offset from now on
+    position: int  # new next offset
 
 
 @dataclass(frozen=True, kw_only=True)
 class ManagerInfo:
-    """A manager, as the others know it."""
+    """A manager, from its last heartbeat."""
 
     name: str
     role: str
@@ -163,7 +169,7 @@ class ManagerInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Replica:
-    """What a broker reports of a replica that it holds."""
+    """A replica, as reported by its broker."""
 
     topic: str
     topic_id: str
@@ -184,12 +190,12 @@ class Replica:
 
 
 def key_of(replica: Replica) -> tuple[str, int, int]:
-    """Name a replica's group: topic id, partition, epoch."""
+    """Return the key of a replica: topic id, partition, epoch."""
     return replica.topic_id, replica.partition, replica.epoch
 
 
 def replicas_per_broker(topics: Iterable[Topic]) -> dict[str, int]:
-    """Count the replicas that brokers hold, or are to hold."""
+    """Count the replicas that are placed on each broker."""
     counts: dict[str, int] = {}
     for topic in topics:
         for partition in topic.partitions if topic.state != TopicState.DELETED else ():

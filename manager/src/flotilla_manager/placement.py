@@ -1,49 +1,48 @@
-"""Where new partitions go: a pure decision, from the brokers and from what they already hold.
+"""Placement of new partitions: a pure function of the brokers and their replicas.
 
-A partition is placed on one broker after the other. The rules, each only where the ones before leave a choice:
+Replicas of a partition are placed one by one. Rules, in order of precedence:
 
-1. Only brokers that may hold more, and never twice the same.
+1. Only brokers that may hold more replicas, and each at most once.
 2. Racks are used evenly: as many different ones as there are. A broker without a rack counts as a rack of its own.
 3. The broker with the fewest replicas of all topics, so that a new broker fills up and an even start stays even.
 4. The broker with the fewest replicas of this topic, and then the lowest id.
 
-The first member of a partition is the one that should lead, and the others follow in the order in which they should
-take its place: fewest leaderships first, then fewest of this topic, then fewest in its rack, then the lowest id.
+The first member of a partition is its preferred leader. Members are sorted by: fewest leaderships, fewest of this
+topic, fewest in the rack, lowest id.
 Leaders are chosen among members that were chosen before them, so that leaderships may differ by 2 where replicas
 differ by 1.
 
-The same question always has the same answer, in whatever order brokers and topics are given. Nothing is moved: what
-exists is only counted. A topic that cannot have all its replicas is refused as a whole; it never starts with fewer.
+The result is deterministic and does not depend on the order of brokers and topics. Existing replicas are counted and
+not moved. A topic that cannot get all its replicas is rejected.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from flotilla.limits import REPLICATION_MAX
 from flotilla_manager.model import Broker, Topic, TopicState
-
-REPLICATION_MAX = 7  # what brokers accept as members of one group
 
 Members = tuple[str, ...]
 
 
 class CannotPlace(Exception):
-    """The partitions cannot be placed now; the message says what is missing."""
+    """The partitions cannot be placed; the message has the reason."""
 
 
 def place(partitions: int, replication: int, brokers: Sequence[Broker], topics: Iterable[Topic]) -> tuple[Members, ...]:
-    """Choose the members of a new topic's partitions; raise CannotPlace if that is not possible now."""
+    """Choose the members of a new topic's partitions. Raises CannotPlace."""
     if partitions < 1:
-        raise CannotPlace(f"a topic has at least 1 partition, not {partitions}")
+        raise CannotPlace(f"partitions is {partitions}; it must be at least 1")
     able, replicas = _able(replication, brokers)
     load = _Load(brokers, topics)
     return tuple(load.put(able, replicas) for _ in range(partitions))
 
 
 def grow(topic: Topic, partitions: int, brokers: Sequence[Broker], topics: Iterable[Topic]) -> tuple[Members, ...]:
-    """Choose the members of the partitions that a topic lacks to have `partitions`; those it has stay as they are."""
+    """Choose the members of additional partitions, up to `partitions`. Raises CannotPlace."""
     held = len(topic.partitions)
     if partitions < held:
-        raise CannotPlace(f"topic '{topic.name}' has {held} partitions; their number can grow, but not shrink")
+        raise CannotPlace(f"topic '{topic.name}' has {held} partitions; the number cannot be decreased")
     if partitions == held:
         return ()
     able, replicas = _able(topic.replication, brokers)
@@ -52,18 +51,18 @@ def grow(topic: Topic, partitions: int, brokers: Sequence[Broker], topics: Itera
 
 
 def _able(replication: int, brokers: Sequence[Broker]) -> tuple[tuple[str, ...], int]:
-    """Find the brokers that may hold more, and how many of them a partition gets."""
+    """Return the brokers that may hold more replicas, and the replicas per partition."""
     registered = [broker for broker in brokers if broker.wanted and not broker.removed]
     lived_in = {(broker.host, broker.port) for broker in registered if broker.active}
-    # A broker that lost its disk is back under a new id, at its old address: who it was does not come back there.
+    # A broker that lost its disk returns with a new id at its old address; the old id does not return.
     registered = [broker for broker in registered if broker.active or (broker.host, broker.port) not in lived_in]
     needed = min(replication, len(registered))
     if replication < 1:
-        raise CannotPlace(f"a topic has at least 1 replica, not {replication}")
+        raise CannotPlace(f"replication is {replication}; it must be at least 1")
     if not registered:
-        raise CannotPlace("a topic needs a broker, and none is registered")
+        raise CannotPlace("no broker is registered")
     if needed > REPLICATION_MAX:
-        raise CannotPlace(f"a topic has at most {REPLICATION_MAX} replicas, not {replication}")
+        raise CannotPlace(f"replication is {replication}; the limit is {REPLICATION_MAX}")
     able = tuple(broker.id for broker in registered if broker.may_hold_more)
     if len(able) < needed:
         raise CannotPlace(_shortage(needed, registered))
@@ -74,13 +73,13 @@ def _shortage(needed: int, registered: Sequence[Broker]) -> str:
     active = [broker for broker in registered if broker.active]
     cordoned = sum(broker.cordoned for broker in active)
     replicas, brokers = ("replica", "broker") if needed == 1 else ("replicas", "brokers")
-    text = f"a topic with {needed} {replicas} needs {needed} active {brokers}; "
+    text = f"{needed} {replicas} {'needs' if needed == 1 else 'need'} {needed} active {brokers}; "
     text += f"{len(active)} of {len(registered)} {'is' if len(active) == 1 else 'are'} active"
     return text + (f", and {cordoned} of these {'is' if cordoned == 1 else 'are'} cordoned" if cordoned else "")
 
 
 class _Load:
-    """What brokers hold while partitions are placed one after the other."""
+    """Replicas and leaderships of brokers during placement."""
 
     def __init__(self, brokers: Iterable[Broker], topics: Iterable[Topic], growing: Topic | None = None) -> None:
         self._racks = {broker.id: _rack(broker) for broker in brokers}
@@ -123,5 +122,5 @@ class _Load:
 
 
 def _rack(broker: Broker) -> tuple[bool, str]:
-    """Name a broker's rack; one without a rack is a rack of its own, which no rack's name can be mistaken for."""
+    """Return a broker's rack. A broker without one is a rack of its own, distinct from all names."""
     return (False, broker.id) if broker.rack is None else (True, broker.rack)

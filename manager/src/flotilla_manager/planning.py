@@ -1,20 +1,20 @@
-"""What the writer orders brokers to do: a pure decision, from the database and from what brokers report.
+"""Plan of the reconciler: a pure function of the database and of the brokers' reports.
 
-`plan` compares what should be (a snapshot) with what is (reports), and says what to change. It is asked again and
-again; each time it says only what is still missing, so that an order that was lost, or a writer that died half-way,
-costs nothing. Orders stand in the order in which one broker should get them: addresses, closes, opens, leaders. A close
-comes first because a topic that was made again under its old name cannot be opened beside the old one.
+`plan` compares the desired state (snapshot) with the observed state (reports), and returns the missing changes. It is
+called repeatedly, so lost commands and interrupted writers need no special handling. Commands are in the order in which
+a broker must get them: peers, closes, opens, leaders. A close comes before an open, because a topic that was deleted
+and created again cannot be opened beside the old one.
 
-What is safe:
+Invariants:
 
-- A replica is closed only if the database *knows* that it is gone: its topic is being deleted, or its partition is in a
-  later epoch that a majority of its members hold and one of them leads. What the database does not know stays.
-- If brokers know more than the database (a backup was restored), `behind` says what, and nothing is ordered or changed.
-  Such knowledge does not age: old reports count here as well.
-- Reports of another cluster are ignored. Old reports (not `fresh`) say nothing about what a broker holds now.
+- A replica is closed only if the database *shows* that it is obsolete: its topic is being deleted, or its partition is
+  in a later epoch that a quorum of its members holds and one of them leads. Unknown replicas stay.
+- If brokers know more than the database (a backup was restored), `behind` lists the differences and the plan has no
+  commands. This knowledge does not age: stale reports count here, too.
+- Reports of another cluster are ignored. Stale reports (not `fresh`) are not used for the current replicas.
 
-The snapshot has to be read after the reports arrived. With an older one, what another writer has just decided would
-look as if the database were behind.
+The snapshot must be read after the reports. An older one would make the database look behind after a change by another
+writer.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -22,16 +22,16 @@ from dataclasses import dataclass
 
 from flotilla_manager.model import Partition, Replica, Snapshot, Topic, TopicState, key_of
 
-HAND_OVERS_MAX = 4  # per plan: each stops a partition for a moment, and all at once would be felt
-HAND_OVER_LAG_ENTRIES_MAX = 0  # a target that lacks nothing that is committed leads at once
-BEHIND_MAX = 20  # sentences; one is enough to stop, some help to see what happened
+TRANSFERS_MAX = 4  # per plan: each one interrupts a partition briefly
+TRANSFER_LAG_ENTRIES_MAX = 0  # a target that has all committed entries takes over at once
+BEHIND_MAX = 20  # listed differences
 
 _WANTED = (TopicState.CREATING, TopicState.READY)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """Where a broker is reached, as other brokers are told."""
+    """Addresses of a broker, as sent to other brokers."""
 
     broker: str
     host: str
@@ -39,34 +39,35 @@ class Address:
     peer_host: str
     peer_port: int
     tls: bool = False
+    name: str = ""
 
 
-Book = tuple[Address, ...]
+Peers = tuple[Address, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a broker said last, and what the writer remembers of it."""
+    """Last heartbeat of a broker, as input of the plan."""
 
     broker: str
     cluster_id: str | None  # None: it belongs to no cluster yet
-    writer_epoch: int  # the highest that it has seen
+    writer_epoch: int  # highest one that it has seen
     replicas: tuple[Replica, ...]
-    fresh: bool = True  # it is recent: the broker holds just this
-    book: Book | None = None  # the addresses that this writer has given it; None if it gave none
+    fresh: bool = True  # the replicas are current
+    peers: Peers | None = None  # peers that this writer sent to it; None if none
 
 
 @dataclass(frozen=True, kw_only=True)
-class SendBook:
-    """Tell a broker where the brokers are reached."""
+class UpdatePeers:
+    """Send the addresses of all brokers to a broker."""
 
     broker: str
-    book: Book
+    peers: Peers
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ReplicaOrder:
-    """An order about one replica of one broker."""
+class _ReplicaCommand:
+    """A command about one replica of one broker."""
 
     broker: str
     topic_id: str
@@ -75,13 +76,13 @@ class _ReplicaOrder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CloseReplica(_ReplicaOrder):
+class CloseReplica(_ReplicaCommand):
     """Remove a replica and its records."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenReplica(_ReplicaOrder):
-    """Have a replica, with this retention and this limit for batches."""
+class OpenReplica(_ReplicaCommand):
+    """Open a replica, or change its retention and batch limit."""
 
     topic: str
     members: tuple[str, ...]
@@ -91,23 +92,23 @@ class OpenReplica(_ReplicaOrder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stand(_ReplicaOrder):
-    """Stand for election now, rather than when a timeout has passed."""
+class Campaign(_ReplicaCommand):
+    """Start an election now, without waiting for the election timeout."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class HandOver(_ReplicaOrder):
-    """Make another member leader."""
+class TransferLeadership(_ReplicaCommand):
+    """Transfer leadership to another member."""
 
     target: str
 
 
-Order = SendBook | CloseReplica | OpenReplica | Stand | HandOver
+Command = UpdatePeers | CloseReplica | OpenReplica | Campaign | TransferLeadership
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicChange:
-    """A topic has reached its next state."""
+    """Change of a topic's state."""
 
     topic_id: str
     state: TopicState
@@ -115,38 +116,38 @@ class TopicChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to do. If `behind` says anything, it is nothing."""
+    """Commands and changes. With `behind`, both are empty."""
 
-    orders: tuple[Order, ...] = ()
+    commands: tuple[Command, ...] = ()
     topic_changes: tuple[TopicChange, ...] = ()
-    behind: tuple[str, ...] = ()  # sentences: what brokers know and the database does not
+    behind: tuple[str, ...] = ()  # differences that only brokers know
     foreign: tuple[str, ...] = ()  # brokers of another cluster
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether everything is as it should be, as far as brokers report."""
-        return not (self.orders or self.topic_changes or self.behind)
+        """Whether the observed state matches the desired state."""
+        return not (self.commands or self.topic_changes or self.behind)
 
 
-def plan(snapshot: Snapshot, reports: Mapping[str, Report], recent: Collection[Order] = frozenset()) -> Plan:
-    """Say what to do. Of the orders about leaders, those that were given recently are not given again."""
+def plan(snapshot: Snapshot, reports: Mapping[str, Report], recent: Collection[Command] = frozenset()) -> Plan:
+    """Plan. Commands about leaders in `recent` are not repeated."""
     everyone = sorted(reports.values(), key=lambda report: report.broker)
     ours = [report for report in everyone if report.cluster_id in {None, snapshot.cluster_id}]
     foreign = tuple(report.broker for report in everyone if report.cluster_id not in {None, snapshot.cluster_id})
-    view = _View(snapshot, {report.broker: report for report in ours if report.fresh})
-    behind = tuple(dict.fromkeys(_behind(view, ours)))
+    metadata = _State(snapshot, {report.broker: report for report in ours if report.fresh})
+    behind = tuple(dict.fromkeys(_behind(metadata, ours)))
     if len(behind) > BEHIND_MAX:
         behind = (*behind[:BEHIND_MAX], f"and {len(behind) - BEHIND_MAX} more")
     if behind:
         return Plan(behind=behind, foreign=foreign)
-    stands = [order for order in _stands(view) if order not in recent]
-    hand_overs = [order for order in _hand_overs(view) if order not in recent][:HAND_OVERS_MAX]
-    orders: list[Order] = [*_books(view), *_closes(view), *_opens(view), *stands, *hand_overs]
-    return Plan(orders=tuple(orders), topic_changes=tuple(_topic_changes(view)), foreign=foreign)
+    campaigns = [command for command in _campaigns(metadata) if command not in recent]
+    transfers = [command for command in _transfers(metadata) if command not in recent][:TRANSFERS_MAX]
+    commands: list[Command] = [*_peer_updates(metadata), *_closes(metadata), *_opens(metadata), *campaigns, *transfers]
+    return Plan(commands=tuple(commands), topic_changes=tuple(_topic_changes(metadata)), foreign=foreign)
 
 
-def book_of(snapshot: Snapshot) -> Book:
-    """Collect where the brokers are reached."""
+def peers_of(snapshot: Snapshot, *, with_names: bool = True) -> Peers:
+    """Return the addresses of all brokers. Brokers before 0.3 reject names, and announce none."""
     return tuple(
         Address(
             broker=one.id,
@@ -155,17 +156,18 @@ def book_of(snapshot: Snapshot) -> Book:
             peer_host=one.peer_host,
             peer_port=one.peer_port,
             tls=one.tls,
+            name=(one.name or "") if with_names else "",
         )
         for one in sorted(snapshot.brokers, key=lambda one: one.id)
         if not one.removed
     )
 
 
-# -- what is, beside what should be ---------------------------------------------------------------------------
+# -- observed and desired state ---------------------------------------------------------------------------
 
 
-class _View:
-    """A snapshot and the fresh reports, ready to be asked."""
+class _State:
+    """Snapshot and fresh reports, with lookups."""
 
     def __init__(self, snapshot: Snapshot, reports: Mapping[str, Report]) -> None:
         self.snapshot = snapshot
@@ -175,21 +177,21 @@ class _View:
         self._replicas = {(name, *key_of(one)): one for name, report in reports.items() for one in report.replicas}
 
     def held(self, broker: str, topic: Topic, partition: Partition) -> Replica | None:
-        """Find a broker's replica of the current epoch, broken or not."""
+        """Return a broker's replica of the current epoch, damaged or not."""
         return self._replicas.get((broker, topic.id, partition.index, partition.epoch))
 
     def sound(self, topic: Topic, partition: Partition) -> dict[str, Replica]:
-        """Find the replicas of the current epoch that work, by broker."""
+        """Return the undamaged replicas of the current epoch, by broker."""
         found = {member: self.held(member, topic, partition) for member in partition.members}
         return {member: one for member, one in found.items() if one is not None and not one.broken}
 
     def preferred(self, partition: Partition) -> str | None:
-        """Tell who should lead: the first member that may. Whoever should take no replicas should not lead either."""
+        """Return the preferred leader: the first member that may hold more replicas."""
         known = self.snapshot.brokers_by_id
         return next((one for one in partition.members if one in known and known[one].may_hold_more), None)
 
     def wanted(self) -> Iterator[tuple[Topic, Partition]]:
-        """Go through all partitions that should be there."""
+        """Yield all partitions that should exist."""
         for topic in self.snapshot.topics:
             for partition in topic.partitions if topic.state in _WANTED else ():
                 yield topic, partition
@@ -199,81 +201,84 @@ def _has_majority(replicas: Collection[object], partition: Partition) -> bool:
     return 2 * len(replicas) > len(partition.members)
 
 
-# -- whether the database is behind ---------------------------------------------------------------------------
+# -- outdated database ---------------------------------------------------------------------------
 
 
-def _behind(view: _View, reports: Iterable[Report]) -> Iterator[str]:
-    """Say what brokers know and the database does not."""
+def _behind(metadata: _State, reports: Iterable[Report]) -> Iterator[str]:
+    """Yield what brokers know and the database does not."""
     for report in reports:
-        if report.writer_epoch > (known := view.snapshot.writer.epoch):
+        if report.writer_epoch > (known := metadata.snapshot.writer.epoch):
             yield (
-                f"broker {report.broker} has had orders of writer epoch {report.writer_epoch}, "
-                f"and the database knows only {known}"
+                f"broker {report.broker} has received commands of writer epoch {report.writer_epoch}; "
+                f"the database has epoch {known}"
             )
         for replica in sorted(report.replicas, key=key_of):
-            if (unknown := _unknown(view, replica)) is not None:
+            if (unknown := _unknown(metadata, replica)) is not None:
                 yield f"broker {report.broker} holds a replica of {unknown}"
 
 
-def _unknown(view: _View, replica: Replica) -> str | None:
-    """Say what of a replica the database does not know. Of deleted topics it has forgotten all but that they are."""
-    topic = view.snapshot.topics_by_id.get(replica.topic_id)
+def _unknown(metadata: _State, replica: Replica) -> str | None:
+    """Describe what the database does not know of a replica; None for deleted topics and known replicas."""
+    topic = metadata.snapshot.topics_by_id.get(replica.topic_id)
     where = f"topic '{replica.topic}' ({replica.topic_id})"
     if topic is None:
-        return f"{where}, which the database does not know"
+        return f"{where}, which is not in the database"
     if topic.state == TopicState.DELETED:
         return None
-    partition = view.partitions.get((replica.topic_id, replica.partition))
+    partition = metadata.partitions.get((replica.topic_id, replica.partition))
     where = f"partition {replica.partition} of {where}"
     if partition is None:
-        return f"{where}, which has only {len(topic.partitions)} in the database"
+        return f"{where}; the database has {len(topic.partitions)} partitions of it"
     if replica.epoch > partition.epoch:
-        return f"{where} in epoch {replica.epoch}, and the database knows only epoch {partition.epoch}"
+        return f"{where} in epoch {replica.epoch}; the database has epoch {partition.epoch}"
     if replica.epoch == partition.epoch and set(replica.members) != set(partition.members):
         theirs, ours = ", ".join(sorted(replica.members)), ", ".join(sorted(partition.members))
-        return f"{where} in epoch {replica.epoch} with the members {theirs}; in the database they are {ours}"
+        return f"{where} in epoch {replica.epoch} with members {theirs}; the database has members {ours}"
     return None
 
 
-# -- orders ---------------------------------------------------------------------------------------------------
+# -- commands -------------------------------------------------------------------------------------------------
 
 
-def _books(view: _View) -> Iterator[SendBook]:
-    book = book_of(view.snapshot)
-    for broker, report in view.reports.items():
-        known = view.snapshot.brokers_by_id.get(broker)
-        if report.book != book and known is not None and not known.removed:
-            yield SendBook(broker=broker, book=book)
+def _peer_updates(metadata: _State) -> Iterator[UpdatePeers]:
+    versions = {with_names: peers_of(metadata.snapshot, with_names=with_names) for with_names in (False, True)}
+    for broker, report in metadata.reports.items():
+        known = metadata.snapshot.brokers_by_id.get(broker)
+        if known is None or known.removed:
+            continue
+        peers = versions[known.name is not None]
+        if report.peers != peers:
+            yield UpdatePeers(broker=broker, peers=peers)
 
 
-def _closes(view: _View) -> Iterator[CloseReplica]:
-    for broker, report in view.reports.items():
+def _closes(metadata: _State) -> Iterator[CloseReplica]:
+    for broker, report in metadata.reports.items():
         for replica in sorted(report.replicas, key=key_of):
-            if _is_gone(view, broker, replica):
+            if _is_gone(metadata, broker, replica):
                 topic_id, partition, epoch = key_of(replica)
                 yield CloseReplica(broker=broker, topic_id=topic_id, partition=partition, epoch=epoch)
 
 
-def _is_gone(view: _View, broker: str, replica: Replica) -> bool:
-    """Tell whether the database knows that a replica is not needed any more."""
-    topic = view.snapshot.topics_by_id[replica.topic_id]
+def _is_gone(metadata: _State, broker: str, replica: Replica) -> bool:
+    """Return whether the database shows that a replica is obsolete."""
+    topic = metadata.snapshot.topics_by_id[replica.topic_id]
     if topic.state not in _WANTED:
         return True
-    partition = view.partitions[replica.topic_id, replica.partition]
+    partition = metadata.partitions[replica.topic_id, replica.partition]
     if replica.epoch >= partition.epoch:
         return False
-    successors = view.sound(topic, partition)
-    # Members of the later epoch elect a leader only when a majority holds what the earlier one had committed; each of
-    # them may need its own records of the earlier one until it holds the later one itself.
+    successors = metadata.sound(topic, partition)
+    # Members of the later epoch elect a leader only when a quorum holds the committed records of the earlier epoch.
+    # A member may need its records of the earlier epoch until it holds the later one.
     is_led = any(successor.leads and successor.settled for successor in successors.values())
     is_done = is_led and _has_majority(successors, partition)
     return is_done and (broker in successors or broker not in partition.members)
 
 
-def _opens(view: _View) -> Iterator[OpenReplica]:
-    for topic, partition in view.wanted():
+def _opens(metadata: _State) -> Iterator[OpenReplica]:
+    for topic, partition in metadata.wanted():
         for broker in partition.members:
-            if broker in view.reports and not _is_as_wanted(view.held(broker, topic, partition), topic):
+            if broker in metadata.reports and not _is_as_wanted(metadata.held(broker, topic, partition), topic):
                 yield OpenReplica(
                     broker=broker,
                     topic_id=topic.id,
@@ -288,33 +293,33 @@ def _opens(view: _View) -> Iterator[OpenReplica]:
 
 
 def _is_as_wanted(replica: Replica | None, topic: Topic) -> bool:
-    """Tell whether there is nothing to open. A broken replica would refuse it: opening does not mend it."""
+    """Return whether a replica needs no open command. A damaged replica would reject it."""
     if replica is None:
         return False
     known = (replica.retention_ms, replica.retention_bytes, replica.batch_bytes_max)
     return replica.broken or known == (topic.retention_ms, topic.retention_bytes, topic.batch_bytes_max)
 
 
-def _stands(view: _View) -> Iterator[Stand]:
-    """Give partitions without any leader the one that they should have, where a majority is there to elect it."""
-    for topic, partition in view.wanted():
-        sound = view.sound(topic, partition)
-        preferred = view.preferred(partition)
+def _campaigns(metadata: _State) -> Iterator[Campaign]:
+    """Start elections in partitions without a leader that have a quorum."""
+    for topic, partition in metadata.wanted():
+        sound = metadata.sound(topic, partition)
+        preferred = metadata.preferred(partition)
         led = any(replica.leads or replica.leader is not None for replica in sound.values())
         if not led and preferred in sound and _has_majority(sound, partition):
-            yield Stand(broker=preferred, topic_id=topic.id, partition=partition.index, epoch=partition.epoch)
+            yield Campaign(broker=preferred, topic_id=topic.id, partition=partition.index, epoch=partition.epoch)
 
 
-def _hand_overs(view: _View) -> Iterator[HandOver]:
-    """Bring leaders back to where they should be, where every member is there and agrees who leads now."""
-    for topic, partition in view.wanted():
-        sound = view.sound(topic, partition)
+def _transfers(metadata: _State) -> Iterator[TransferLeadership]:
+    """Transfer leadership to preferred leaders, where all members agree on the current leader."""
+    for topic, partition in metadata.wanted():
+        sound = metadata.sound(topic, partition)
         leaders = [broker for broker, replica in sound.items() if replica.leads]
-        target = view.preferred(partition)
+        target = metadata.preferred(partition)
         if len(sound) < len(partition.members) or len(leaders) != 1 or target is None or target in leaders:
             continue
-        if sound[target].leader == leaders[0] and sound[target].lag <= HAND_OVER_LAG_ENTRIES_MAX:
-            yield HandOver(
+        if sound[target].leader == leaders[0] and sound[target].lag <= TRANSFER_LAG_ENTRIES_MAX:
+            yield TransferLeadership(
                 broker=leaders[0],
                 topic_id=topic.id,
                 partition=partition.index,
@@ -323,19 +328,19 @@ def _hand_overs(view: _View) -> Iterator[HandOver]:
             )
 
 
-def _topic_changes(view: _View) -> Iterator[TopicChange]:
-    for topic in view.snapshot.topics:
-        if topic.state == TopicState.CREATING and _is_open(view, topic):
+def _topic_changes(metadata: _State) -> Iterator[TopicChange]:
+    for topic in metadata.snapshot.topics:
+        if topic.state == TopicState.CREATING and _is_open(metadata, topic):
             yield TopicChange(topic_id=topic.id, state=TopicState.READY)
-        if topic.state == TopicState.DELETING and _is_nowhere(view, topic):
+        if topic.state == TopicState.DELETING and _is_nowhere(metadata, topic):
             yield TopicChange(topic_id=topic.id, state=TopicState.DELETED)
 
 
-def _is_open(view: _View, topic: Topic) -> bool:
-    return all(len(view.sound(topic, one)) == len(one.members) for one in topic.partitions)
+def _is_open(metadata: _State, topic: Topic) -> bool:
+    return all(len(metadata.sound(topic, one)) == len(one.members) for one in topic.partitions)
 
 
-def _is_nowhere(view: _View, topic: Topic) -> bool:
-    """Tell whether every active broker says that it has nothing of a topic; others are told when they return."""
-    active = (broker.id for broker in view.snapshot.brokers if broker.active and not broker.removed)
-    return topic.id not in view.topics_held and all(broker in view.reports for broker in active)
+def _is_nowhere(metadata: _State, topic: Topic) -> bool:
+    """Return whether no active broker holds a replica; others close theirs when they return."""
+    active = (broker.id for broker in metadata.snapshot.brokers if broker.active and not broker.removed)
+    return topic.id not in metadata.topics_held and all(broker in metadata.reports for broker in active)

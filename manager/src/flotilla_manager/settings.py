@@ -1,8 +1,7 @@
-"""The settings of a manager: one frozen object, from flags and environment, checked before anything starts.
+"""Settings of a manager, from flags and environment variables.
 
-A flag `--role` is the variable `FLOTILLA_ROLE`; the flag wins. The ancestors' `PORT`, `MANAGER_ADDRESS`,
-`CURRENT_ADDRESS` and `READ_ONLY` are known, too. The database's URL may hold a password: it is better given by its
-variable, or in a file, than by the flag.
+The flag `--role` takes precedence over the variable `FLOTILLA_ROLE`, and that over its alias `READ_ONLY`. A database
+URL with a password belongs in the variable or in a file, because other users can read flags.
 """
 
 import os
@@ -11,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flotilla.limits import WEEK_MS
+from flotilla.limits import RETENTION_MS_DEFAULT
 from flotilla.net.urls import parse_url
 from flotilla.records import BATCH_BYTES_MAX
-from flotilla.serving.logs import LEVELS
-from flotilla.serving.safety import AUTH_HELP, AUTO, check_safety, is_auth_on
-from flotilla.serving.settings import (
+from flotilla_server.logs import LEVELS
+from flotilla_server.open_files import OVERHEAD
+from flotilla_server.security import AUTH_HELP, AUTO, check_security, is_auth_on
+from flotilla_server.settings import (
     PORT_MAX,
     SettingsInvalid,
     load,
@@ -38,58 +38,66 @@ _CONNECTIONS_MIN = 8
 
 
 def _role_of(text: str) -> str:
-    """What READ_ONLY means."""
+    """Translate READ_ONLY into a role."""
     return "reader" if parse_flag(text) else "writer"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a manager can be told."""
+    """Settings of a manager."""
 
     role: str = setting("reader", "writer or reader", str, {"READ_ONLY": _role_of})
-    host: str = setting("127.0.0.1", "where clients are served")
-    port: int = setting(8080, "where clients are served; 0 takes any free port", int, {"PORT": int})
-    reuse_port: bool = setting(False, "true: several managers on this machine share the port", parse_flag)
+    host: str = setting("127.0.0.1", "address to listen on")
+    port: int = setting(8080, "port of the HTTP API; 0 takes a free port", int, {"PORT": int})
+    reuse_port: bool = setting(False, "true: share the port with other managers on this machine", parse_flag)
     own_port: int | None = setting(
-        None, "a port of 127.0.0.1 for this manager alone, beside one that it shares with others", int
+        None, "additional port on 127.0.0.1 for this manager alone, if it shares --port", int
     )
     public_port: int | None = setting(
-        None, "a second port of host, for the world: the same API without /v1/control and /metrics", int
+        None, "second port on --host, without /v1/control and /metrics, for clients outside the cluster", int
     )
     url: str | None = setting(
-        None, "where others reach this manager; by default its host and port", parse_url, {"CURRENT_ADDRESS": parse_url}
+        None,
+        "URL at which other managers reach this one; if none, host and port",
+        parse_url,
+        {"CURRENT_ADDRESS": parse_url},
     )
-    name: str | None = setting(None, "how this manager is called; by default its host and port")
+    name: str | None = setting(None, "name of this manager; if none, host and port")
     writer: str | None = setting(
-        None, "where the writer is; by default, the database says so", parse_url, {"MANAGER_ADDRESS": parse_url}
+        None, "URL of the writer; if none, taken from the database", parse_url, {"MANAGER_ADDRESS": parse_url}
     )
-    database: str = setting("sqlite:///flotilla.db", "where the metadata is: sqlite:///path or postgresql://…")
-    database_file: Path | None = setting(None, "a file that holds the database's URL", Path)
-    brokers_min: int = setting(1, "no topic is made before so many brokers have registered", int)
+    database: str = setting(
+        "sqlite:///flotilla.db",
+        "URL of the metadata database: sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE",
+    )
+    database_file: Path | None = setting(None, "file that contains the URL of the database", Path)
+    brokers_min: int = setting(1, "number of registered brokers required before topics can be created", int)
     retention_ms: int | None = setting(
-        WEEK_MS, "how long new topics keep records unless told otherwise; or unlimited", unless_unlimited(parse_count)
+        RETENTION_MS_DEFAULT,
+        "default retention of new topics in milliseconds, or unlimited",
+        unless_unlimited(parse_count),
     )
     retention_bytes: int | None = setting(
         None,
-        "how much new topics keep in each partition unless told otherwise, as in 10GiB; or unlimited",
+        "default retention of new topics in bytes per partition, for example 10GiB, or unlimited",
         unless_unlimited(parse_size),
     )
-    message_bytes_max: int = setting(1 << 20, "the largest message of the API for people", parse_size)
-    body_bytes_max: int = setting(32 << 20, "the largest request of the API for programs", parse_size)
-    in_flight_bytes_max: int = setting(256 << 20, "messages and batches that are under way, each", parse_size)
-    connections_max: int = setting(2048, "connections of clients", int)
-    request_s_max: float = setting(15.0, "how long to try to reach a partition's leader", float)
-    wait_ms_max: int = setting(30_000, "how long a fetch may wait for records", int)
+    message_bytes_max: int = setting(1 << 20, "maximum size of a message of the simple API", parse_size)
+    body_bytes_max: int = setting(32 << 20, "maximum size of a request to /v1/append", parse_size)
+    in_flight_bytes_max: int = setting(
+        256 << 20, "maximum bytes in flight, separately for messages, appends and fetches", parse_size
+    )
+    connections_max: int = setting(2048, "maximum number of client connections", int)
+    request_s_max: float = setting(15.0, "seconds to keep trying to reach a partition's leader", float)
+    wait_ms_max: int = setting(30_000, "longest wait of a fetch for records, in milliseconds", int)
     client_silence_s: float = setting(
-        30.0, "producers and consumers that are silent for so long show as inactive", float
+        30.0, "seconds without a request after which a registered producer or consumer is inactive", float
     )
     auth: str = setting(AUTO, AUTH_HELP)
-    secret_file: Path | None = setting(None, "a file with the secret that all servers share", Path)
-    tls_cert: Path | None = setting(None, "TLS for clients: this server's certificate", Path)
-    tls_key: Path | None = setting(None, "TLS for clients: the certificate's key", Path)
-    tls_ca: Path | None = setting(
-        None, "who signs certificates of other servers; by default, whom this machine trusts", Path
-    )
+    secret_file: Path | None = setting(None, "file that contains the secret shared by all servers", Path)
+    tls_cert: Path | None = setting(None, "certificate of this server; turns TLS on", Path)
+    tls_key: Path | None = setting(None, "private key of the certificate", Path)
+    tls_ca: Path | None = setting(None, "CA bundle for certificates of other servers; if none, system CAs", Path)
     log_level: str = setting("info", ", ".join(LEVELS))
     secret: bytes | None = secret("secret_file")
 
@@ -101,7 +109,7 @@ class Settings:
             self.public_port is None
             or (1 <= self.public_port <= PORT_MAX and self.public_port not in {self.port, self.own_port}),
             "public_port",
-            f"from 1 to {PORT_MAX}, and another one than port and own_port",
+            f"from 1 to {PORT_MAX}, and different from port and own_port",
         )
         require(self.brokers_min >= 0, "brokers_min", "at least 0")
         require(
@@ -116,22 +124,32 @@ class Settings:
             require(_S_MIN <= getattr(self, name) <= _S_MAX, name, f"from {_S_MIN} to {_S_MAX} seconds")
         require(0 <= self.wait_ms_max <= _S_MAX * 1000, "wait_ms_max", f"from 0 to {_S_MAX * 1000}")
         require(self.log_level in LEVELS, "log_level", ", ".join(LEVELS))
-        check_safety(self)
+        check_security(self)
 
     @property
     def is_auth_on(self) -> bool:
-        """Whether callers have to say who they are."""
+        """Whether callers must authenticate."""
         return is_auth_on(self)
 
     @property
     def scheme(self) -> str:
-        """What clients speak with this manager."""
+        """URL scheme of this manager."""
         return "http" if self.tls_cert is None else "https"
 
+    @property
+    def files_required(self) -> int:
+        """Minimum number of open files."""
+        return 2 * OVERHEAD
+
+    @property
+    def files_wanted(self) -> int:
+        """Number of open files at all limits: each client connection may need a connection to a broker."""
+        return self.files_required + 2 * self.connections_max
+
     def at_port(self, port: int) -> "Settings":
-        """Fill in what follows from the port that was bound."""
+        """Set the port that was bound, and the URL and name that depend on it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        if self.host in {"0.0.0.0", "::"}:  # noqa: S104 - everywhere; others need a name
+        if self.host in {"0.0.0.0", "::"}:  # noqa: S104 - all interfaces: not an address to connect to
             host = socket.gethostname()
         url = self.url or f"{self.scheme}://{host}:{port}"
         name = self.name or url.partition("://")[2] + (f"#{os.getpid()}" if self.reuse_port else "")
@@ -139,11 +157,11 @@ class Settings:
 
 
 def load_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
-    """Read flags and environment; raises SettingsInvalid. `--help` ends the process."""
+    """Load settings from flags and environment. Raises SettingsInvalid; `--help` exits."""
     parser = make_parser(
         Settings,
         prog="python -m flotilla_manager",
-        description="A manager of Flotilla: serves the HTTP API; the writer also decides about topics and brokers.",
+        description="Run a Flotilla manager: it serves the HTTP API. The writer also manages topics and brokers.",
     )
     settings = load(Settings, arguments, environment, parser)
     if settings.database_file is None:

@@ -1,8 +1,9 @@
-"""The operator of Flotilla: it has `Topic` and `Broker` resources become what they say, and tells how they are.
+"""The operator of Flotilla: it reconciles `Topic`, `Broker` and `Pipeline` resources.
 
-Reading order: `world` is what managers know; `topics.plan` and `brokers.plan` are pure functions that decide, from a
-resource and what is observed, what to do and what to show; `acting` does it; `turns` calls all of that, again and
-again; `handlers` is where kopf wakes it up.
+Reading order: `reconciler` is the loop: observe, plan, execute. `observation` reads resources and `cluster_state`, the
+state of the managers. `planning` calls the pure functions `topics.plan`, `brokers.plan` and `pipelines.plan`, which
+return `plans`. `execution` writes statuses and runs the actions with `actions`. `handlers` connects the watches of
+kopf.
 
-Nothing here is needed for records to flow: while the operator is away, brokers and managers go on.
+The operator is not in the data path: while it is unavailable, brokers and managers continue.
 """

@@ -1,4 +1,4 @@
-"""`python -m flotilla_operator`: run the operator until it is told to stop."""
+"""`python -m flotilla_operator`: run the operator until a signal stops it."""
 
 import asyncio
 import contextlib
@@ -8,39 +8,41 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
+from ssl import SSLContext
 
 import kopf
 import uvloop
 from aiohttp import web
 
-from flotilla.serving import logs
-from flotilla.serving.server import EXIT_SETTINGS
-from flotilla.serving.settings import SettingsInvalid
-from flotilla.serving.tls import make_client_context
 from flotilla_operator.cache import Cache
-from flotilla_operator.control import Control
-from flotilla_operator.errors import OperatorError
+from flotilla_operator.control_client import ControlClient
+from flotilla_operator.errors import NotFound, OperatorError
 from flotilla_operator.handlers import make_kopf_settings, make_registry
-from flotilla_operator.kube import BROKER, PIPELINE, TOPIC, Kube, NotFound
+from flotilla_operator.kubernetes_client import KubernetesClient
 from flotilla_operator.metrics import Metrics
+from flotilla_operator.names import BROKER, PIPELINE, TOPIC
+from flotilla_operator.reconciler import Reconciler
 from flotilla_operator.settings import Settings, load_settings
-from flotilla_operator.turns import Turns
+from flotilla_server import logs
+from flotilla_server.server import EXIT_SETTINGS
+from flotilla_server.settings import SettingsInvalid
+from flotilla_server.tls import make_client_context
 
 logger = logging.getLogger("flotilla_operator")
 
+EXIT_LOGIN = 1
 EXIT_UNDEFINED = 7
 _TRIES = 30
 _PAUSE_S = 1.0
-STALE_S = 120.0  # a turn that takes longer has hung: topics are made in seconds
+STALE_S = 120.0  # a reconcile that takes longer hangs
 
 
 def main() -> int:
-    """Read the settings, and run."""
+    """Read the settings and run the operator."""
     try:
         settings = load_settings(sys.argv[1:], os.environ)
         logs.set_up(settings.log_level, "operator")
-        for name in ("httpx2", "kopf"):
-            logging.getLogger(name).setLevel(logging.WARNING)  # each request and each event is no news
+        logging.getLogger("kopf").setLevel(logging.WARNING)  # it logs every event
     except SettingsInvalid as error:
         print(f"flotilla_operator: {error}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
         return EXIT_SETTINGS
@@ -48,69 +50,91 @@ def main() -> int:
 
 
 async def serve(settings: Settings) -> int:
-    """Run until a signal comes, which kopf hears."""
-    trust = None if settings.tls_ca is None else make_client_context(settings.tls_ca)
-    cache, metrics, kube = Cache(), Metrics(), Kube(settings.namespace)
-    control = Control(settings.writer, settings.secret, trust)
-    turns = Turns(
-        settings.brokers, kube, control, cache, metrics, clock=time.monotonic, now=_now, pipelines=settings.pipelines
+    """Run until kopf receives a signal."""
+    tls = None if settings.tls_ca is None else make_client_context(settings.tls_ca)
+    try:
+        kubernetes = await KubernetesClient.connect(settings.namespace)
+    except OperatorError as error:
+        logger.critical("cannot log in to Kubernetes error=%s", error)
+        return EXIT_LOGIN
+    try:
+        return await _serve(settings, kubernetes, tls)
+    finally:
+        await kubernetes.close()
+
+
+async def _serve(settings: Settings, kubernetes: KubernetesClient, tls: SSLContext | None) -> int:
+    cache, metrics = Cache(), Metrics()
+    control = ControlClient(settings.writer, settings.secret, tls)
+    reconciler = Reconciler(
+        settings.brokers,
+        kubernetes,
+        control,
+        cache,
+        metrics,
+        clock=time.monotonic,
+        now=_now,
+        pipelines=settings.pipelines,
     )
-    began = time.monotonic()
-    if not await _are_defined(kube, (TOPIC, BROKER, PIPELINE)):
-        return EXIT_UNDEFINED
-    async with _health(settings, turns, metrics, began):
-        turning = asyncio.create_task(turns.run())
-        logger.info("looks after cluster %s in namespace %s", settings.cluster, settings.namespace)
+    async with (
+        contextlib.AsyncExitStack() as stack,
+        _serve_health(settings, reconciler, metrics, time.monotonic()),
+    ):
+        stack.callback(control.close)
+        stack.callback(reconciler.close)
+        if not await _are_defined(kubernetes, (TOPIC, BROKER, PIPELINE)):
+            return EXIT_UNDEFINED
+        reconciling = asyncio.create_task(reconciler.run())
+        logger.info("operator started cluster=%s namespace=%s", settings.cluster, settings.namespace)
         try:
             await kopf.operator(
-                registry=make_registry(settings.brokers, cache, turns),
+                registry=make_registry(settings.brokers, cache, reconciler),
                 settings=make_kopf_settings(),
                 namespaces=[settings.namespace],
                 standalone=True,
             )
         finally:
-            turning.cancel()
+            reconciling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await turning
-            await _let_go(turns)
-    turns.close()
-    control.close()
-    await kube.close()
+                await reconciling
+            await _remove_finalizers(reconciler)
     return 0
 
 
-async def _let_go(turns: Turns) -> None:
+async def _remove_finalizers(reconciler: Reconciler) -> None:
     try:
-        await turns.lift_finalizers()
+        await reconciler.remove_finalizers()
     except OperatorError as error:
-        logger.warning("finalizers of Topics could not be looked at: %s", error)
+        logger.warning("finalizers not checked error=%s", error)
 
 
-async def _are_defined(kube: Kube, kinds: Sequence[str]) -> bool:
-    """Whether Kubernetes knows our kinds of resources, or will in a moment: what is not known cannot be watched."""
-    trouble = ""
+async def _are_defined(kubernetes: KubernetesClient, kinds: Sequence[str]) -> bool:
+    """Wait until all kinds can be listed, at most for half a minute; return whether they can."""
+    problem = ""
     for _ in range(_TRIES):
         try:
             for kind in kinds:
-                await kube.list(kind)
+                await kubernetes.list(kind)
         except NotFound:
-            trouble = "Kubernetes does not know our resources: apply the files in crds/, as Helm does"
+            problem = "CRDs are missing: run kubectl apply --server-side --filename crds/"
         except OperatorError as error:
-            trouble = f"resources cannot be listed: {error}"
+            problem = f"cannot list resources: {error}"
         else:
             return True
         await asyncio.sleep(_PAUSE_S)
-    logger.critical("%s", trouble)
+    logger.critical("%s", problem)
     return False
 
 
 @contextlib.asynccontextmanager
-async def _health(settings: Settings, turns: Turns, metrics: Metrics, began: float) -> AsyncIterator[None]:
-    """Serve what probes and Prometheus ask for. Alive means: turns end."""
+async def _serve_health(
+    settings: Settings, reconciler: Reconciler, metrics: Metrics, started: float
+) -> AsyncIterator[None]:
+    """Serve /healthz and /metrics. The operator is alive while reconciles finish."""
 
     async def healthz(_: web.Request) -> web.Response:
-        seconds = time.monotonic() - (turns.ended_at or began)
-        body = {"status": "stale" if seconds > STALE_S else "alive", "last_turn_seconds_ago": round(seconds, 1)}
+        seconds = time.monotonic() - (reconciler.finished_at or started)
+        body = {"status": "stale" if seconds > STALE_S else "alive", "last_reconcile_seconds_ago": round(seconds, 1)}
         return web.json_response(body, status=503 if seconds > STALE_S else 200)
 
     async def prometheus(_: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""Conditions, as every resource in Kubernetes has them: what holds, since when, and why not. Pure."""
+"""Conditions as in the API conventions of Kubernetes: a type, a status, a reason and a message. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,59 +6,57 @@ from typing import Any
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 _MESSAGE_MAX = 1000
-_NAMED_MAX = 5
+_NAMES_MAX = 5
+
+Problem = tuple[str, str]  # reason and message of a condition that is not true
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One thing that holds or does not. `reason` is one word for programs, `message` a sentence for people."""
+    """One condition. `reason` is a CamelCase word for programs, `message` a text for users."""
 
     type: str
     status: str
     reason: str
     message: str
 
-    @property
-    def holds(self) -> bool:
-        """Whether it is certain, and true."""
-        return self.status == TRUE
+
+def build_status(
+    resource: Mapping[str, Any], conditions: Iterable[Condition], figures: Mapping[str, Any], now: str
+) -> dict[str, Any]:
+    """Build the status of a resource. A condition whose status did not change keeps its transition time."""
+    before = {one.get("type"): one for one in (resource.get("status") or {}).get("conditions") or []}
+    generation = resource["metadata"].get("generation", 0)
+    return {
+        **figures,
+        "observedGeneration": generation,
+        "conditions": [_encode(one, before.get(one.type), generation, now) for one in conditions],
+    }
 
 
-def write(
-    conditions: Iterable[Condition], before: Sequence[Mapping[str, Any]], generation: int, now: str
-) -> list[dict[str, Any]]:
-    """Write conditions down. One whose status is as before has been so since then."""
-    since = {one.get("type"): one for one in before}
-    return [
-        {
-            "type": one.type,
-            "status": one.status,
-            "reason": one.reason,
-            "message": one.message[:_MESSAGE_MAX],
-            "lastTransitionTime": _since(since.get(one.type), one, now),
-            "observedGeneration": generation,
-        }
-        for one in conditions
-    ]
+def _encode(one: Condition, before: Mapping[str, Any] | None, generation: int, now: str) -> dict[str, Any]:
+    is_same = before is not None and before.get("status") == one.status
+    return {
+        "type": one.type,
+        "status": one.status,
+        "reason": one.reason,
+        "message": one.message[:_MESSAGE_MAX],
+        "lastTransitionTime": (before or {}).get("lastTransitionTime") or now if is_same else now,
+        "observedGeneration": generation,
+    }
 
 
-def _since(before: Mapping[str, Any] | None, one: Condition, now: str) -> str:
-    if before is not None and before.get("status") == one.status and before.get("lastTransitionTime"):
-        return str(before["lastTransitionTime"])
-    return now
+def first_not_true(conditions: Iterable[Condition]) -> Condition | None:
+    """Return the first condition that is not true."""
+    return next((one for one in conditions if one.status != TRUE), None)
 
 
-def first_trouble(conditions: Iterable[Condition]) -> Condition | None:
-    """Give the first that does not hold."""
-    return next((one for one in conditions if not one.holds), None)
+def join_names(names: Sequence[str]) -> str:
+    """Join names for a message, at most five."""
+    shown = ", ".join(names[:_NAMES_MAX])
+    return shown if len(names) <= _NAMES_MAX else f"{shown} and {len(names) - _NAMES_MAX} more"
 
 
-def some(names: Sequence[str]) -> str:
-    """Name a few of many."""
-    shown = ", ".join(names[:_NAMED_MAX])
-    return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX} more"
-
-
-def count(number: int, what: str) -> str:
-    """Say how many."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def count(number: int, noun: str) -> str:
+    """Format a number with its noun, in singular or plural."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

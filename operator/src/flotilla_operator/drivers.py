@@ -1,4 +1,4 @@
-"""Drivers of pipelines, as the operator speaks with them: each tells how far it is."""
+"""Client of Spark drivers, which serve their progress over HTTP."""
 
 import asyncio
 import logging
@@ -12,52 +12,52 @@ from flotilla_operator.pipelines.states import RUNNING, Pod
 
 logger = logging.getLogger(__name__)
 
-_ASK_S = 2.0
+_REQUEST_S = 2.0
 _ALL_S = 3.0
-_ANSWER_BYTES_MAX = 4 << 20
-_TOGETHER_MAX = 16
+_RESPONSE_BYTES_MAX = 4 << 20
+_CONCURRENCY_MAX = 16
 _OK = 200
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-async def ask_all(questions: Mapping[str, Coroutine[Any, Any, Answer | None]]) -> dict[str, Answer]:
-    """Ask all at the same time, and for a short time: a turn does not wait for who does not answer."""
-    tasks = {name: asyncio.create_task(one) for name, one in questions.items()}
+async def gather_results(requests: Mapping[str, Coroutine[Any, Any, Result | None]]) -> dict[str, Result]:
+    """Run requests at the same time, at most for some seconds; failed and slow ones have no result."""
+    tasks = {name: asyncio.create_task(one) for name, one in requests.items()}
     if tasks:
         await asyncio.wait(tasks.values(), timeout=_ALL_S)
-    answers = {}
+    results = {}
     for name, task in tasks.items():
         if not task.done():
             task.cancel()
             continue
         error = task.exception()
-        if error is not None:  # whatever it is: who is asked may be anybody's code
-            logger.debug("%s does not tell: %s", name, error)
+        if error is not None:  # drivers run code of users: any error is possible
+            logger.debug("request failed name=%s error=%s", name, error)
         elif (found := task.result()) is not None:
-            answers[name] = found
-    return answers
+            results[name] = found
+    return results
 
 
-class Drivers:
-    """All drivers that run."""
+class DriverClient:
+    """Client of all running drivers."""
 
     def __init__(self) -> None:
-        self._pool = Pool(bytes_max=_ANSWER_BYTES_MAX)
-        self._gate = asyncio.Semaphore(_TOGETHER_MAX)
+        self._pool = Pool(bytes_max=_RESPONSE_BYTES_MAX)
+        self._limit = asyncio.Semaphore(_CONCURRENCY_MAX)
 
-    async def ask(self, pods: Sequence[Pod]) -> dict[str, Progress]:
-        """Ask all that run, at the same time; who does not answer now is left out."""
-        running = [one for one in pods if one.phase == RUNNING and one.address and not one.is_leaving]
-        return await ask_all({one.name: self._ask(one) for one in running})
+    async def get_progress(self, pods: Sequence[Pod]) -> dict[str, Progress]:
+        """Get the progress of all running drivers, by pod name; those that do not answer are missing."""
+        running = [one for one in pods if one.phase == RUNNING and one.address and not one.is_terminating]
+        return await gather_results({one.name: self._get(one) for one in running})
 
-    async def _ask(self, pod: Pod) -> Progress | None:
+    async def _get(self, pod: Pod) -> Progress | None:
         host = f"[{pod.address}]" if ":" in (pod.address or "") else pod.address
         url = f"http://{host}:{PROGRESS_PORT}"
-        async with self._gate:
-            response = await self._pool.request(url, "GET", "/progress", b"", (), timeout_s=_ASK_S)
+        async with self._limit:
+            response = await self._pool.request(url, "GET", "/progress", b"", (), timeout_s=_REQUEST_S)
         return read_progress(bytes(response.body)) if response.status == _OK else None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         self._pool.close()

@@ -1,18 +1,33 @@
-"""What can go wrong for the operator.
+"""Errors of the operator.
 
 OperatorError
-├── Away        somebody does not answer now; it is tried again
-└── Refused     somebody answers no; to say the same again will not help
+├── Unavailable             Kubernetes or the managers do not answer; the request is retried with backoff
+│   └── TooManyRequests     a disruption budget or a rate limit forbids the request now
+└── Rejected                Kubernetes or the managers reject a request; retried after a change, or after a minute
+    ├── NotFound            the object does not exist
+    └── Conflict            the object exists already, or has changed since it was read
 """
 
 
 class OperatorError(Exception):
-    """Whatever goes wrong. The text is for people."""
+    """Base of all errors. The text is for users."""
 
 
-class Away(OperatorError):
-    """Managers or Kubernetes do not answer, or not yet: it is tried again."""
+class Unavailable(OperatorError):
+    """Kubernetes or the managers do not answer."""
 
 
-class Refused(OperatorError):
-    """Managers or Kubernetes do not do what they are asked: the answer is shown, and the same is not asked at once."""
+class TooManyRequests(Unavailable):
+    """A disruption budget or a rate limit forbids the request now."""
+
+
+class Rejected(OperatorError):
+    """Kubernetes or the managers reject a request; the text is shown in a condition."""
+
+
+class NotFound(Rejected):
+    """The object does not exist."""
+
+
+class Conflict(Rejected):
+    """The object exists already, or has changed since it was read."""

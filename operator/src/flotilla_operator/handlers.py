@@ -1,22 +1,22 @@
-"""What kopf is for: it watches, and wakes the operator up.
+"""kopf handlers: watch events update the cache and wake the reconciler.
 
-Only events and no other handlers: kopf would write annotations and finalizers into resources for those. Nothing is
-decided here, and nothing is lost if an event is: the next turn looks at everything.
+Only event handlers are used: for other handlers, kopf writes annotations and finalizers into resources. Nothing is
+decided here. A lost event costs time only, because every reconcile observes everything.
 """
 
 from typing import Any
 
 import kopf
 
-from flotilla_operator.acting import Actor
+from flotilla_operator.actions import ActionRunner
 from flotilla_operator.brokers.spec import Cluster
 from flotilla_operator.cache import Cache
-from flotilla_operator.kube import BROKER, PIPELINE, POD, STATEFULSET, TOPIC
-from flotilla_operator.names import GROUP, VERSION
-from flotilla_operator.pipelines.wish import DRIVERS, EXECUTORS
-from flotilla_operator.pipelining import DRIVER, EXECUTOR
-from flotilla_operator.turns import Turns
+from flotilla_operator.names import BROKER, GROUP, PIPELINE, POD, STATEFULSET, TOPIC, VERSION
+from flotilla_operator.pipeline_planner import DRIVER, EXECUTOR
+from flotilla_operator.pipelines.spec import DRIVERS, EXECUTORS
+from flotilla_operator.reconciler import Reconciler
 
+_RESOURCES = {"topics": TOPIC, "brokers": BROKER, "pipelines": PIPELINE}
 _CHILDREN = {
     "apps/v1/statefulsets": STATEFULSET,
     "v1/pods": POD,
@@ -25,51 +25,51 @@ _CHILDREN = {
     "v1/serviceaccounts": "ServiceAccount",
     "policy/v1/poddisruptionbudgets": "PodDisruptionBudget",
 }
-_KEPT = {TOPIC, BROKER, PIPELINE, POD, STATEFULSET, DRIVER, EXECUTOR}
+_CACHED = {TOPIC, BROKER, PIPELINE, POD, STATEFULSET, DRIVER, EXECUTOR}
 _RECONNECT_S = 1.0
+_WATCH_S = 240
 
 
-def make_registry(cluster: Cluster, cache: Cache, turns: Turns) -> kopf.OperatorRegistry:
-    """Say what is watched, and what happens then."""
+def make_registry(cluster: Cluster, cache: Cache, reconciler: Reconciler) -> kopf.OperatorRegistry:
+    """Register a watch for every kind that the operator reads or creates."""
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry, id="login")(_log_in)
 
-    def listen(kind: str) -> Any:  # noqa: ANN401 - a function that kopf calls with what it likes
+    def handler(kind: str) -> Any:  # noqa: ANN401 - a function that kopf calls with keyword arguments
         async def on_event(event: kopf.RawEvent, **_: Any) -> None:  # noqa: ANN401
-            if _hear(kind, event, cache, turns.actor):
-                turns.wake()
+            if _process(kind, event, cache, reconciler.runner):
+                reconciler.wake()
 
         return on_event
 
-    kopf.on.event(GROUP, VERSION, "topics", registry=registry, id="topics")(listen(TOPIC))
-    kopf.on.event(GROUP, VERSION, "brokers", registry=registry, id="brokers")(listen(BROKER))
-    kopf.on.event(GROUP, VERSION, "pipelines", registry=registry, id="pipelines")(listen(PIPELINE))
+    for plural, kind in _RESOURCES.items():
+        kopf.on.event(GROUP, VERSION, plural, registry=registry, id=plural)(handler(kind))
     for path, kind in _CHILDREN.items():
         *group, version, plural = path.split("/")
         labels = dict(cluster.labels)
-        kopf.on.event("/".join(group), version, plural, registry=registry, id=plural, labels=labels)(listen(kind))
-    kopf.on.event("", "v1", "pods", registry=registry, id="drivers", labels=dict(DRIVERS))(listen(DRIVER))
-    kopf.on.event("", "v1", "pods", registry=registry, id="executors", labels=dict(EXECUTORS))(listen(EXECUTOR))
+        kopf.on.event("/".join(group), version, plural, registry=registry, id=plural, labels=labels)(handler(kind))
+    kopf.on.event("", "v1", "pods", registry=registry, id="drivers", labels=dict(DRIVERS))(handler(DRIVER))
+    kopf.on.event("", "v1", "pods", registry=registry, id="executors", labels=dict(EXECUTORS))(handler(EXECUTOR))
     return registry
 
 
 def _log_in(**options: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - as kopf calls it
-    """Be who the pod is, or whom the kubeconfig names; kopf asks again when that is not valid any more."""
+    """Log in with the service account of the pod or with a kubeconfig; kopf calls this again after a 401."""
     return kopf.login_with_service_account(**options) or kopf.login_with_kubeconfig(**options)
 
 
-def _hear(kind: str, event: kopf.RawEvent, cache: Cache, actor: Actor) -> bool:
-    """Take an event; tell whether it is news. What the operator has written itself comes back, and is none."""
+def _process(kind: str, event: kopf.RawEvent, cache: Cache, runner: ActionRunner) -> bool:
+    """Process an event; return whether a reconcile is needed. Events of the operator's own writes need none."""
     resource = dict(event["object"])
-    is_news = cache.hear(kind, event["type"], resource) if kind in _KEPT else False
-    return actor.hear(kind, resource, is_gone=event["type"] == "DELETED") or is_news
+    is_new = cache.update(kind, event["type"], resource) if kind in _CACHED else False
+    return runner.observe(kind, resource, is_deleted=event["type"] == "DELETED") or is_new
 
 
 def make_kopf_settings() -> kopf.OperatorSettings:
-    """Have kopf watch, and do nothing else."""
+    """Configure kopf to watch only."""
     settings = kopf.OperatorSettings()
-    settings.posting.enabled = False  # we post events ourselves, and the same one not twice
-    settings.scanning.disabled = True  # resources come with the chart; whoever scans needs rights for all of them
-    settings.watching.server_timeout = 240
+    settings.posting.enabled = False  # the operator emits its own events, without duplicates
+    settings.scanning.disabled = True  # the CRDs are installed; scanning needs permissions for all of them
+    settings.watching.server_timeout = _WATCH_S
     settings.watching.reconnect_backoff = _RECONNECT_S
     return settings

@@ -1,41 +1,54 @@
-"""Figures for Prometheus."""
+"""Metrics of the operator, for Prometheus.
+
+Each metric is also exported under its name of 0.2; 0.4 removes the old names.
+"""
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
+_BUCKETS = (0.05, 0.2, 1, 5, 30)
+_DEPRECATED = "Deprecated: use"
+
 
 class Metrics:
-    """What the operator counts."""
+    """Metrics of one operator."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._turns = Histogram(
-            "flotilla_operator_turn_seconds",
-            "How long turns take",
-            registry=self._registry,
-            buckets=(0.05, 0.2, 1, 5, 30),
-        )
-        self._steps = Counter(
-            "flotilla_operator_steps", "Steps that changed something", ["step"], registry=self._registry
-        )
-        self._failures = Counter(
-            "flotilla_operator_failures",
-            "Steps that failed: refused, or somebody was away",
-            ["how"],
-            registry=self._registry,
-        )
+        prefix = "flotilla_operator"
+        self._durations = [
+            self._histogram(f"{prefix}_reconcile_seconds", "Duration of reconciles"),
+            self._histogram(f"{prefix}_turn_seconds", f"{_DEPRECATED} {prefix}_reconcile_seconds"),
+        ]
+        self._actions = [
+            self._counter(f"{prefix}_actions", "Actions that changed something", "action"),
+            self._counter(f"{prefix}_steps", f"{_DEPRECATED} {prefix}_actions_total", "step"),
+        ]
+        self._failures = [
+            self._counter(f"{prefix}_action_failures", "Failed actions, rejected or unavailable", "reason"),
+            self._counter(f"{prefix}_failures", f"{_DEPRECATED} {prefix}_action_failures_total", "how"),
+        ]
 
-    def turn(self, seconds: float) -> None:
-        """Count a turn."""
-        self._turns.observe(seconds)
+    def observe_reconcile(self, seconds: float) -> None:
+        """Record the duration of a reconcile."""
+        for one in self._durations:
+            one.observe(seconds)
 
-    def did(self, step: str) -> None:
-        """Count a step that changed something."""
-        self._steps.labels(step).inc()
+    def count_action(self, action: str) -> None:
+        """Count an action that changed something."""
+        for one in self._actions:
+            one.labels(action).inc()
 
-    def failed(self, how: str) -> None:
-        """Count a step that failed."""
-        self._failures.labels(how).inc()
+    def count_failure(self, reason: str) -> None:
+        """Count a failed action."""
+        for one in self._failures:
+            one.labels(reason).inc()
 
     def to_bytes(self) -> bytes:
-        """Write them down."""
+        """Encode all metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
+
+    def _histogram(self, name: str, help_text: str) -> Histogram:
+        return Histogram(name, help_text, registry=self._registry, buckets=_BUCKETS)
+
+    def _counter(self, name: str, help_text: str, label: str) -> Counter:
+        return Counter(name, help_text, [label], registry=self._registry)

@@ -1,11 +1,14 @@
-"""Names that resources of Flotilla have in Kubernetes."""
+"""Names of Flotilla's resources, labels and annotations in Kubernetes."""
 
 GROUP = "flotilla.dev"
 VERSION = "v1"
 API_VERSION = f"{GROUP}/{VERSION}"
-OPERATOR = "flotilla-operator"  # who manages fields, and whom events are from
+OPERATOR = "flotilla-operator"  # field manager, and source of events
 FINALIZER = f"{GROUP}/topic"
-MIRRORED = f"{GROUP}/mirrored"  # a label of Topics that tell of a topic that somebody made over HTTP
+MIRRORED = f"{GROUP}/mirrored"  # label of Topics that mirror a topic without an owner
+
+TOPIC, BROKER, PIPELINE = "Topic", "Broker", "Pipeline"
+POD, STATEFULSET, NODE = "Pod", "StatefulSet", "Node"
 
 NAME = "app.kubernetes.io/name"
 INSTANCE = "app.kubernetes.io/instance"

@@ -1,11 +1,13 @@
-"""The settings of the operator: one frozen object, from flags and environment, checked before anything starts."""
+"""Settings of the operator, from flags and environment variables, validated at start."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flotilla.serving.logs import LEVELS
-from flotilla.serving.settings import (
+from flotilla_operator.brokers.spec import Cluster
+from flotilla_operator.pipelines.spec import Installation
+from flotilla_server.logs import LEVELS
+from flotilla_server.settings import (
     SettingsInvalid,
     load,
     make_parser,
@@ -16,8 +18,6 @@ from flotilla.serving.settings import (
     secret,
     setting,
 )
-from flotilla_operator.brokers.spec import Cluster
-from flotilla_operator.pipelines.wish import Installation
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -30,40 +30,38 @@ def _name(text: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the operator can be told. Most of it is what brokers of this installation have in common."""
+    """Settings of the operator. Most of them are common to all brokers of the installation."""
 
-    namespace: str = setting("", "the namespace whose resources are looked after")
-    cluster: str = setting("flotilla", "the name of this installation, as resources give it in spec.cluster")
-    instance: str = setting("flotilla", "the label app.kubernetes.io/instance of its pods")
-    app: str = setting("flotilla", "the label app.kubernetes.io/name of its pods")
-    writer: str = setting("", "the base URL of the writer, with its control API")
-    managers: tuple[str, ...] = setting((), "base URLs of managers that brokers are told, with commas", parse_urls)
-    image: str = setting("", "the image of brokers that name none")
-    image_pull_policy: str = setting("IfNotPresent", "when that image is pulled")
-    image_pull_secrets: tuple[str, ...] = setting((), "names of Secrets for pulling it, with commas", _names)
-    auth: str = setting("on", "whether brokers ask callers who they are: on or off")
-    broker_secret: str = setting("flotilla-secret", "the Secret that servers know each other by")
-    broker_secret_key: str = setting("secret", "its key")
-    broker_tls_secret: str | None = setting(None, "a Secret with certificates for brokers", _name)
-    broker_tls_peers: bool = setting(True, "whether brokers show each other that certificate, too", parse_flag)
-    secret_file: Path | None = setting(None, "a file with the secret that all servers share", Path)
-    tls_ca: Path | None = setting(
-        None, "who signs certificates of managers; by default, whom this machine trusts", Path
-    )
-    public: str = setting("", "the base URL of the API for clients, which applications of Pipelines are told")
-    spark_image: str | None = setting(None, "the image of Pipelines; without it, none runs", _name)
-    spark_account: str = setting("flotilla-spark", "the account of drivers, which may make executors")
-    executor_account: str = setting("default", "the account of executors, which need no rights")
-    host: str = setting("127.0.0.1", "where health and metrics are served")
-    port: int = setting(8080, "where health and metrics are served", int)
-    log_level: str = setting("info", "debug, info, warning or error")
+    namespace: str = setting("", "namespace to reconcile")
+    cluster: str = setting("flotilla", "name of this installation; resources with this spec.cluster are reconciled")
+    instance: str = setting("flotilla", "label app.kubernetes.io/instance of its pods")
+    app: str = setting("flotilla", "label app.kubernetes.io/name of its pods")
+    writer: str = setting("", "base URL of the writer's control API")
+    managers: tuple[str, ...] = setting((), "base URLs of the managers for brokers, separated by commas", parse_urls)
+    image: str = setting("", "default image of brokers")
+    image_pull_policy: str = setting("IfNotPresent", "pull policy of that image")
+    image_pull_secrets: tuple[str, ...] = setting((), "pull Secrets for that image, separated by commas", _names)
+    auth: str = setting("on", "authentication of clients by brokers: on or off")
+    broker_secret: str = setting("flotilla-secret", "Secret with the key that all servers share")
+    broker_secret_key: str = setting("secret", "key in that Secret")
+    broker_tls_secret: str | None = setting(None, "Secret with the certificates of brokers", _name)
+    broker_tls_peers: bool = setting(True, "use mutual TLS between brokers", parse_flag)
+    secret_file: Path | None = setting(None, "file with the secret that all servers share", Path)
+    tls_ca: Path | None = setting(None, "CA bundle for certificates of managers (default: system CAs)", Path)
+    public: str = setting("", "base URL of the client API, for the applications of Pipelines")
+    spark_image: str | None = setting(None, "image of Pipelines; without it, Pipelines are suspended", _name)
+    spark_account: str = setting("flotilla-spark", "service account of drivers, which create executors")
+    executor_account: str = setting("default", "service account of executors, without permissions")
+    host: str = setting("127.0.0.1", "listen address for health and metrics")
+    port: int = setting(8080, "listen port for health and metrics", int)
+    log_level: str = setting("info", "log level: debug, info, warning or error")
     secret: bytes | None = secret("secret_file")
 
     def __post_init__(self) -> None:
         for name in ("namespace", "cluster", "writer", "image"):
-            require(bool(getattr(self, name)), name, "given")
-        require(bool(self.managers), "managers", "given")
-        require(self.spark_image is None or bool(self.public), "public", "given, where there are Pipelines")
+            require(bool(getattr(self, name)), name, "set")
+        require(bool(self.managers), "managers", "set")
+        require(self.spark_image is None or bool(self.public), "public", "set, because spark_image is set")
         require(self.auth in {"on", "off"}, "auth", "on or off")
         require_port(self.port, "port")
         require(self.log_level in LEVELS, "log_level", "debug, info, warning or error")
@@ -72,7 +70,7 @@ class Settings:
 
     @property
     def brokers(self) -> Cluster:
-        """What all brokers have in common."""
+        """Settings of all brokers."""
         return Cluster(
             name=self.cluster,
             namespace=self.namespace,
@@ -91,7 +89,7 @@ class Settings:
 
     @property
     def pipelines(self) -> Installation:
-        """What all pipelines have in common."""
+        """Settings of all Pipelines."""
         return Installation(
             namespace=self.namespace,
             instance=self.instance,
@@ -111,6 +109,6 @@ def load_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     parser = make_parser(
         Settings,
         prog="python -m flotilla_operator",
-        description="The operator of Flotilla: it looks after Topics, Brokers and Pipelines.",
+        description="Reconcile Topic, Broker and Pipeline resources of Flotilla.",
     )
     return load(Settings, arguments, environment, parser)

@@ -1,9 +1,9 @@
-"""Spark applications on topics: `archive`, `log_stats`, `route` and `load`.
+"""Spark applications: `archive`, `log_stats`, `route` and `load`.
 
-`flotilla-spark NAME`, `python -m flotilla_spark.NAME` and `spark-submit …/flotilla_spark/NAME.py` are the same.
+`flotilla-spark NAME`, `python -m flotilla_spark.NAME` and `spark-submit …/flotilla_spark/NAME.py` are equivalent.
 
-Reading order: a module with an application's name is its command line, and `arguments` what these share. They do not
-load Spark, so that help and refusals are quick. `launching` asks the system whether topics are there, and then starts
-the application's part in `jobs`, under the care of `running`. `parsing` turns lines into columns. `formats`, `drawing`
-and `explaining` are pure.
+Reading order: the module with an application's name is its command line, and `arguments` has their common options.
+These do not import Spark, so that help and validation are fast. `launcher` checks that topics exist, then starts the
+application's module in `jobs` with `runner`. `parsing` converts lines to columns. `formats`, `table` and `failures` are
+pure. `driver`, `executor` and `progress` run in pods of Pipelines.
 """

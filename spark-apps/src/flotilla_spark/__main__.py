@@ -1,24 +1,24 @@
-"""The command `flotilla-spark`: the name of an application, and then what that takes."""
+"""The command `flotilla-spark APPLICATION ...`."""
 
 import importlib
 import sys
 from collections.abc import Sequence
 
 APPLICATIONS = {
-    "archive": "topics become Parquet, exactly once",
-    "log_stats": "lines of logs are counted by level and source, in windows of time",
-    "route": "records go to other topics by what is in them",
-    "load": "files become records",
+    "archive": "write topics as Parquet files, each record exactly once",
+    "log_stats": "count log lines by level and source, in time windows",
+    "route": "copy records to other topics by their content, each exactly once",
+    "load": "load files into a topic",
 }
 _USAGE = "\n".join(
     (
         "usage: flotilla-spark APPLICATION ...",
         "",
-        "Spark applications on the topics of Flotilla.",
+        "Run a Spark application on Flotilla topics.",
         "",
         *(f"  {name:10} {text}" for name, text in APPLICATIONS.items()),
         "",
-        "`flotilla-spark APPLICATION --help` says more.",
+        "Run `flotilla-spark APPLICATION --help` for the options of an application.",
     )
 )
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(importlib.import_module(f"flotilla_spark.{name}").main(given[1:]))
     is_help = given[:1] in (["-h"], ["--help"])
     if given and not is_help:
-        print(f"flotilla-spark: there is no application '{given[0]}'\n", file=sys.stderr)  # noqa: T201
+        print(f"flotilla-spark: unknown application '{given[0]}'\n", file=sys.stderr)  # noqa: T201
     print(_USAGE, file=sys.stdout if is_help else sys.stderr)
     return 0 if is_help else 2
 

@@ -1,4 +1,4 @@
-"""What all applications have in common on the command line. Spark is not loaded for it, nor anybody asked."""
+"""Common options of all applications. Does not import Spark or open connections."""
 
 import argparse
 import json
@@ -7,17 +7,17 @@ import re
 from collections.abc import Mapping, Sequence
 
 from flotilla_spark.errors import PatternInvalid
-from flotilla_spark.formats import FORMATS, PATTERN, read_pattern
+from flotilla_spark.formats import FORMATS, PATTERN, parse_pattern
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 _UNITS = {"s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week"}
 _TIME = re.compile(r"(\d+) *(s|m|h|d|w|seconds?|minutes?|hours?|days?|weeks?)")
-_EPILOG = "A token is never given on the command line: it is in FLOTILLA_TOKEN, or in the file --token-file."
+_EPILOG = "Authenticate with a token in FLOTILLA_TOKEN or --token-file. There is no option for the token itself."
 
 
-def make_parser(name: str, description: str, *examples: str) -> argparse.ArgumentParser:
-    """Make a parser with the options that say where the system is."""
+def base_parser(name: str, description: str, *examples: str) -> argparse.ArgumentParser:
+    """Make a parser with the connection options."""
     lines = "\n".join(f"  flotilla-spark {name} {example}" for example in examples)
     parser = argparse.ArgumentParser(
         prog=f"flotilla-spark {name}",
@@ -26,63 +26,81 @@ def make_parser(name: str, description: str, *examples: str) -> argparse.Argumen
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    where = parser.add_argument_group("where the system is")
-    where.add_argument("--url", help=f"or several, with commas (FLOTILLA_URL; {DEFAULT_URL})")
-    where.add_argument("--token-file", metavar="FILE", help="a file with a token, there for driver and executors")
-    where.add_argument("--ca", metavar="FILE", help="who signs the servers' certificates (FLOTILLA_TLS_CA)")
-    where.add_argument(
-        "--route", choices=("auto", "direct", "gateway"), default="auto", help="how records travel (auto)"
+    connection = parser.add_argument_group("connection")
+    connection.add_argument(
+        "--url", help=f"manager URLs, separated by commas (default: FLOTILLA_URL, else {DEFAULT_URL})"
     )
-    parser.add_argument("--verbose", action="store_true", help="have Spark tell more, and show where a failure was")
+    connection.add_argument(
+        "--token-file", metavar="FILE",
+        help="file with a token, readable by driver and executors (default: the token in FLOTILLA_TOKEN)",
+    )  # fmt: skip
+    connection.add_argument(
+        "--ca", metavar="FILE", help="CA bundle for server certificates (default: FLOTILLA_TLS_CA, else system CAs)"
+    )
+    connection.add_argument(
+        "--route", choices=("auto", "direct", "gateway"), default="auto",
+        help="send and fetch records directly from brokers, or through managers as a gateway (default: auto)",
+    )  # fmt: skip
+    parser.add_argument("--verbose", action="store_true", help="show Spark's warnings and stack traces")
     return parser
 
 
-def add_topics(parser: argparse.ArgumentParser) -> None:
-    """Say what is read."""
-    parser.add_argument("topics", metavar="TOPIC[,TOPIC]", type=read_topics, help="what is read")
-    what = parser.add_argument_group("what is read")
-    what.add_argument(
-        "--from", dest="start", default="earliest", metavar="OFFSETS", type=read_start,
-        help='where a first run begins: earliest, latest or {"TOPIC": {"0": 23}} (earliest); a later one goes on',
+def add_input_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for input topics."""
+    parser.add_argument("topics", metavar="TOPIC[,TOPIC]", type=parse_topics, help="topics to read")
+    input_ = parser.add_argument_group("input")
+    input_.add_argument(
+        "--from", dest="start", default="earliest", metavar="OFFSETS", type=parse_start,
+        help='starting offsets of the first run: earliest, latest or {"TOPIC": {"0": 23}} (default: earliest); '
+        "later runs continue from the checkpoint",
     )  # fmt: skip
-    what.add_argument(
-        "--allow-loss", action="store_true", help="go on where records were removed before they were read (fail)"
+    input_.add_argument(
+        "--allow-loss",
+        action="store_true",
+        help="continue if records were removed before they were read (default: fail)",
     )
-    what.add_argument("--at-most", type=read_count, metavar="N", help="how many records a micro-batch has (all)")
+    input_.add_argument(
+        "--at-most",
+        type=parse_count,
+        metavar="N",
+        help="maximum number of records in a micro-batch (default: unlimited)",
+    )
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """Say how lines are written."""
-    lines = parser.add_argument_group(
-        "how lines are written", "\n".join(f"{name:8} {text}" for name, text in FORMATS.items())
-    )
-    lines.add_argument("--format", choices=tuple(FORMATS), default="json", help="(json)")
+def add_format_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for line formats."""
+    lines = parser.add_argument_group("line format", "\n".join(f"{name:8} {text}" for name, text in FORMATS.items()))
+    lines.add_argument("--format", choices=tuple(FORMATS), default="json", help="line format (default: json)")
     lines.add_argument(
-        "--pattern", metavar="REGEX", help="with groups named time, level, source or message, as (?<level>[A-Z]+)"
-    )
+        "--pattern", metavar="REGEX",
+        help="Java regular expression with groups named time, level, source or message, e.g. (?<level>[A-Z]+)",
+    )  # fmt: skip
 
 
-def add_run(parser: argparse.ArgumentParser, *, needs_checkpoint: bool) -> None:
-    """Say for how long."""
-    run = parser.add_argument_group("for how long")
-    text = "where progress is kept: the next run goes on from there"
+def add_execution_options(parser: argparse.ArgumentParser, *, needs_checkpoint: bool) -> None:
+    """Add the options for checkpoint and triggers."""
+    run = parser.add_argument_group("execution")
+    text = "folder for the progress; the next run continues from it"
     run.add_argument("--checkpoint", required=needs_checkpoint, metavar="FOLDER", help=text)
-    run.add_argument("--once", action="store_true", help="do what is there, and end (go on until Ctrl-C)")
     run.add_argument(
-        "--every", default="5 seconds", metavar="TIME", type=read_time, help="between micro-batches (5 seconds)"
+        "--once", action="store_true", help="process the records that exist, then exit (default: run until Ctrl-C)"
     )
+    run.add_argument(
+        "--every", default="5 seconds", metavar="TIME", type=parse_duration,
+        help="interval between micro-batches, e.g. 30s or '5 minutes' (default: 5 seconds)",
+    )  # fmt: skip
 
 
-def read_topics(text: str) -> tuple[str, ...]:
-    """Read names with commas between them."""
+def parse_topics(text: str) -> tuple[str, ...]:
+    """Parse topic names, separated by commas."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
-        raise argparse.ArgumentTypeError("name a topic, or several with commas between them")
+        raise argparse.ArgumentTypeError("expected one or more topic names, separated by commas")
     return names
 
 
-def read_start(text: str) -> str:
-    """Read where to begin."""
+def parse_start(text: str) -> str:
+    """Parse starting offsets."""
     if text in {"earliest", "latest"}:
         return text
     try:
@@ -90,40 +108,40 @@ def read_start(text: str) -> str:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not found:
-        raise argparse.ArgumentTypeError(f'\'{text}\' is neither earliest nor latest nor as {{"TOPIC": {{"0": 23}}}}')
+        raise argparse.ArgumentTypeError(f'\'{text}\': expected earliest, latest or {{"TOPIC": {{"0": 23}}}}')
     return text
 
 
-def read_count(text: str) -> int:
-    """Read a number from 1 on."""
+def parse_count(text: str) -> int:
+    """Parse a number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number from 1 on")
+        raise argparse.ArgumentTypeError(f"'{text}': expected a number of at least 1")
     return int(text)
 
 
-def read_time(text: str) -> str:
-    """Read a time as people write it; return it as Spark does."""
+def parse_duration(text: str) -> str:
+    """Parse a duration such as 30s; return it in Spark's notation."""
     found = _TIME.fullmatch(text.strip().lower())
     if found is None or int(found[1]) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is no time: it is a number and a unit, as in 30s or '5 minutes'")
+        raise argparse.ArgumentTypeError(f"'{text}': expected a number and a unit, e.g. 30s or '5 minutes'")
     return f"{int(found[1])} {_UNITS[found[2][0]]}s"
 
 
 def check_format(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """End with a message if the format is not whole."""
+    """Exit with a message if --format and --pattern contradict each other, or the pattern is invalid."""
     if (options.format == PATTERN) != (options.pattern is not None):
-        parser.error("--format pattern and --pattern belong together")
+        parser.error("--format pattern and --pattern must be used together")
     if options.pattern is not None:
         try:
-            read_pattern(options.pattern)
+            parse_pattern(options.pattern)
         except PatternInvalid as error:
             parser.error(f"--pattern: {error}")
 
 
-def source_options(options: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Write where the system is as options of the data source: tasks elsewhere do not have our variables.
+def connection_options(options: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the connection as options of the data source, because executors may have other environment variables.
 
-    But for a token: options are shown by Spark here and there.
+    The token is left out, because Spark shows options in several places.
     """
     given = {
         "url": options.url or environment.get("FLOTILLA_URL") or DEFAULT_URL,
@@ -135,10 +153,10 @@ def source_options(options: argparse.Namespace, environment: Mapping[str, str] =
 
 
 def trigger(options: argparse.Namespace) -> dict[str, bool | str]:
-    """Say when there is a micro-batch."""
+    """Return the trigger of the query."""
     return {"availableNow": True} if options.once else {"processingTime": options.every}
 
 
-def quote(names: Sequence[str]) -> str:
-    """Write names for people."""
+def quote_names(names: Sequence[str]) -> str:
+    """Format names for a message."""
     return ", ".join(f"'{name}'" for name in names)

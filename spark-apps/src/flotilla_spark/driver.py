@@ -1,8 +1,8 @@
-"""What a driver's pod runs: `python3 -m flotilla_spark.driver APPLICATION ARGUMENT …`.
+"""Entry point of driver pods: `python3 -m flotilla_spark.driver APPLICATION ARGUMENT …`.
 
-APPLICATION is a module, as in flotilla_spark.archive, or a Python file. It finds a session of Spark that is set up as
-the pod's variables say, by `SparkSession.builder.getOrCreate()`; how far its queries are can be asked meanwhile (see
-`reporting`); and what it fails with is left where Kubernetes shows it.
+APPLICATION is a module such as flotilla_spark.archive, or a Python file. The driver configures Spark from environment
+variables, so that `SparkSession.builder.getOrCreate()` of the application returns the configured session. It serves the
+progress of queries (see `progress`), and writes the reason of a failure to the termination log of the pod.
 """
 
 import contextlib
@@ -18,37 +18,39 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
-_FOLDER = Path("/tmp/spark")  # noqa: S108 - the pod's own
-_FAREWELL_MAX = 4000  # Kubernetes keeps 4096 bytes
+_FOLDER = Path("/tmp/spark")  # noqa: S108 - a volume of the pod
+_MESSAGE_BYTES_MAX = 4000  # Kubernetes keeps 4096 bytes
 _FAILURE_MAX = 1500
 _USAGE = (
-    "usage: driver APPLICATION [ARGUMENT ...]\n\nAPPLICATION is a module, as in flotilla_spark.archive, or a file.\n"
+    "usage: driver APPLICATION [ARGUMENT ...]\n\n"
+    "Run a Spark application: a module such as flotilla_spark.archive, or a Python file.\n"
 )
 _STOPPED = 128 + signal.SIGTERM
+_SIGTERM_REASON = "stopped by SIGTERM"
 
 
-class Memory:
-    """Passes on what is written, and remembers the last lines."""
+class TeeStream:
+    """Forwards writes to a stream, and keeps the last lines."""
 
     def __init__(self, to: TextIO) -> None:
         self._to = to
         self._lines: deque[str] = deque(maxlen=5)
 
     def write(self, text: str) -> int:
-        """Write."""
+        """Write text."""
         self._lines.extend(line for line in text.splitlines() if line.strip())
         return self._to.write(text)
 
     def last(self) -> str:
-        """Give the last line that was not empty."""
+        """Return the last line that was not empty."""
         return self._lines[-1] if self._lines else ""
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - it is a file in all else
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a stream in all other respects
         return getattr(self._to, name)
 
 
 def write_settings(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Write Spark's settings where it reads them; return the variables that say where that is."""
+    """Write Spark's configuration files; return the environment variables that point to them."""
     folder.mkdir(parents=True, exist_ok=True)
     properties = json.loads(environment.get("SPARK_PROPERTIES", "{}"))
     lines = (f"{name} {_escape(str(value))}\n" for name, value in sorted(properties.items()))
@@ -58,22 +60,22 @@ def write_settings(environment: Mapping[str, str], folder: Path) -> dict[str, st
 
 
 def _escape(value: str) -> str:
-    """Write a value as a file of Java's properties has it."""
+    """Escape a value for a Java properties file."""
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
-def farewell(failure: str | None, progress: dict[str, Any] | None) -> bytes:
-    """Write down how it ended, in as many bytes as there may be."""
+def termination_message(failure: str | None, progress: dict[str, Any] | None) -> bytes:
+    """Return failure and progress as JSON, within the size limit of Kubernetes."""
     shown = failure[:_FAILURE_MAX] if failure is not None else None
-    for told in (progress, {**progress, "offsets": {}} if progress is not None else None, None):
-        found = json.dumps({"failure": shown, "progress": told}).encode()
-        if len(found) <= _FAREWELL_MAX:
+    for shown_progress in (progress, {**progress, "offsets": {}} if progress is not None else None, None):
+        found = json.dumps({"failure": shown, "progress": shown_progress}).encode()
+        if len(found) <= _MESSAGE_BYTES_MAX:
             return found
     return json.dumps({"failure": (shown or "")[:200], "progress": None}).encode()
 
 
 def run(target: str, arguments: Sequence[str]) -> int:
-    """Run an application, as Python would; return its exit code."""
+    """Run an application as `python` does; return its exit code."""
     sys.argv = [target, *arguments]
     try:
         if target.endswith(".py"):
@@ -88,11 +90,11 @@ def run(target: str, arguments: Sequence[str]) -> int:
     return 0
 
 
-def explain_code(code: int, last: str) -> str | None:
-    """Say why an application failed, which has told so in its last line; None if it has not."""
+def failure_reason(code: int, last: str) -> str | None:
+    """Return why an application failed: its last line on standard error, or the exit code; None if it succeeded."""
     if code == _STOPPED:
-        return "it was told to end"
-    return None if code == 0 else last or f"it ended with code {code}"
+        return _SIGTERM_REASON
+    return None if code == 0 else last or f"exited with code {code}"
 
 
 def _stop(_: int, __: FrameType | None) -> None:
@@ -100,47 +102,47 @@ def _stop(_: int, __: FrameType | None) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Set Spark up, run the application, and leave word of how it ended."""
+    """Configure Spark, run the application, and write the termination message."""
     if not arguments or arguments[0] in {"-h", "--help"}:
-        print(_USAGE, end="")  # noqa: T201 - for people
+        print(_USAGE, end="")  # noqa: T201 - help output
         return 0 if arguments else 2
-    memory = Memory(sys.stderr)
-    sys.stderr = memory
+    stderr = TeeStream(sys.stderr)
+    sys.stderr = stderr
     os.environ.update(write_settings(os.environ, _FOLDER))
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - it reads the settings
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - reads the configuration at import
 
-    from flotilla_spark.explaining import explain  # noqa: PLC0415
-    from flotilla_spark.reporting import Listener, Report, Server  # noqa: PLC0415
+    from flotilla_spark.failures import summarize_failure  # noqa: PLC0415
+    from flotilla_spark.progress import ProgressListener, ProgressReport, ProgressServer  # noqa: PLC0415
 
-    report = Report()
+    report = ProgressReport()
     failure: str | None = None
-    with Server(report, int(os.environ.get("FLOTILLA_PROGRESS_PORT", "4041"))):
+    with ProgressServer(report, int(os.environ.get("FLOTILLA_PROGRESS_PORT", "4041"))):
         try:
             session = SparkSession.builder.getOrCreate()
-            session.streams.addListener(Listener(report))
+            session.streams.addListener(ProgressListener(report))
             signal.signal(signal.SIGTERM, _stop)
             code = run(arguments[0], arguments[1:])
-            failure = explain_code(code, memory.last())
+            failure = failure_reason(code, stderr.last())
         except SystemExit:
-            code, failure = _STOPPED, "it was told to end"
-        except Exception as error:  # noqa: BLE001 - whatever an application raises
+            code, failure = _STOPPED, _SIGTERM_REASON
+        except Exception as error:  # noqa: BLE001 - an application can raise anything
             traceback.print_exc()
-            code, failure = 1, explain(str(error)) or type(error).__name__
+            code, failure = 1, summarize_failure(str(error)) or type(error).__name__
         finally:
-            _close()
+            _stop_session()
     log = Path(os.environ.get("TERMINATION_LOG", "/dev/termination-log"))
-    with contextlib.suppress(OSError):  # there is one in pods alone
-        log.write_bytes(farewell(failure, report.look()))
+    with contextlib.suppress(OSError):  # exists only in pods
+        log.write_bytes(termination_message(failure, report.snapshot()))
     return code
 
 
-def _close() -> None:
-    """End the session, if the application has not: so executors go at once."""
+def _stop_session() -> None:
+    """Stop the session if the application has not, so that executors exit at once."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     session = SparkSession.getActiveSession()
     if session is not None:
-        with contextlib.suppress(Exception):  # Java may be gone before us
+        with contextlib.suppress(Exception):  # the JVM may have exited
             session.stop()
 
 

@@ -1,43 +1,43 @@
-"""What keeps an application from its work.
+"""Errors of applications.
 
-ApplicationError      the text says what is wrong, and what to do; the exit code is 1
-├── SystemUnfit       nobody answers, a token lacks something, or a topic is not there
-├── SparkMissing      Spark is not installed, or its Java is not
-├── FolderTaken       a folder or a checkpoint belongs to something else
-├── RuleInvalid       a rule of `route` is no condition
-├── ColumnInvalid     files do not have what is asked for
-├── PatternInvalid    a regular expression does not serve to find parts of a line
-└── JobFailed         Spark has given up
+ApplicationError      the message has the cause and what to do; the exit code is 1
+├── PreflightFailed   no manager is reachable, the token lacks a grant, or a topic does not exist
+├── SparkMissing      Spark or Java is not installed
+├── FolderInUse       a folder or checkpoint belongs to another query
+├── RuleInvalid       a rule of `route` is not a deterministic condition
+├── ColumnInvalid     the files lack a column
+├── PatternInvalid    a regular expression is invalid, or has no known group
+└── JobFailed         the Spark job failed
 """
 
 
 class ApplicationError(Exception):
-    """What keeps an application from its work."""
+    """Base class of errors that end an application."""
 
 
-class SystemUnfit(ApplicationError):
-    """Nobody answers, a token lacks something, or a topic is not there."""
+class PreflightFailed(ApplicationError):
+    """No manager is reachable, the token lacks a grant, or a topic does not exist."""
 
 
 class SparkMissing(ApplicationError):
-    """Spark is not installed, or its Java is not."""
+    """Spark or Java is not installed."""
 
 
-class FolderTaken(ApplicationError):
-    """A folder or a checkpoint belongs to something else."""
+class FolderInUse(ApplicationError):
+    """A folder or checkpoint belongs to another query."""
 
 
 class RuleInvalid(ApplicationError):
-    """A rule is no condition."""
+    """A rule is not a deterministic condition."""
 
 
 class ColumnInvalid(ApplicationError):
-    """Files do not have what is asked for."""
+    """The files lack a column."""
 
 
 class PatternInvalid(ApplicationError):
-    """A regular expression does not serve to find parts of a line."""
+    """A regular expression is invalid, or has no known group."""
 
 
 class JobFailed(ApplicationError):
-    """Spark has given up; the text is its reason in one line."""
+    """The Spark job failed; the message is its reason in one line."""

@@ -1,6 +1,6 @@
-"""What an executor's pod runs: `python3 -m flotilla_spark.executor`, as Spark on Kubernetes asks for it.
+"""Entry point of executor pods: `python3 -m flotilla_spark.executor`.
 
-Spark tells an executor who it is in variables; what it runs is up to the image.
+Spark on Kubernetes passes the identity of an executor in environment variables. The image has to start the JVM.
 """
 
 import os
@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-_OPTION = "SPARK_JAVA_OPT_"
+_JAVA_OPTION = "SPARK_JAVA_OPT_"
 _MAIN = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
-_TOLD = {
+_FLAGS = {
     "--driver-url": "SPARK_DRIVER_URL",
     "--executor-id": "SPARK_EXECUTOR_ID",
     "--cores": "SPARK_EXECUTOR_CORES",
@@ -21,17 +21,19 @@ _TOLD = {
 }
 
 
-class NotTold(Exception):
-    """A variable is missing."""
+class VariableMissing(Exception):
+    """A required environment variable is missing."""
 
 
 def command(environment: Mapping[str, str], spark_home: Path) -> list[str]:
-    """Write the command of the JVM; raises NotTold."""
-    missing = [name for name in (*_TOLD.values(), "SPARK_EXECUTOR_MEMORY") if not environment.get(name)]
+    """Return the command line of the JVM; raises VariableMissing."""
+    missing = [name for name in (*_FLAGS.values(), "SPARK_EXECUTOR_MEMORY") if not environment.get(name)]
     if missing:
-        raise NotTold(f"Spark has not told {', '.join(missing)}: this is for pods that a driver of Spark makes")
-    numbered = {name: value for name, value in environment.items() if name.startswith(_OPTION)}
-    options = [numbered[name] for name in sorted(numbered, key=lambda name: int(name.removeprefix(_OPTION)))]
+        raise VariableMissing(
+            f"missing environment variables: {', '.join(missing)}. Spark sets them in the executor pods that it creates"
+        )
+    numbered = {name: value for name, value in environment.items() if name.startswith(_JAVA_OPTION)}
+    options = [numbered[name] for name in sorted(numbered, key=lambda name: int(name.removeprefix(_JAVA_OPTION)))]
     home, heap = environment.get("JAVA_HOME"), environment["SPARK_EXECUTOR_MEMORY"]
     return [
         str(Path(home, "bin", "java")) if home else "java",
@@ -41,20 +43,20 @@ def command(environment: Mapping[str, str], spark_home: Path) -> list[str]:
         "-cp",
         f"{spark_home}/jars/*",
         _MAIN,
-        *(word for flag, name in _TOLD.items() for word in (flag, environment[name])),
+        *(word for flag, name in _FLAGS.items() for word in (flag, environment[name])),
     ]
 
 
 def main() -> int:
-    """Become the executor."""
-    import pyspark  # noqa: PLC0415 - only to know where it is
+    """Replace this process by the executor."""
+    import pyspark  # noqa: PLC0415 - only for its path
 
     try:
         words = command(os.environ, Path(pyspark.__file__).parent)
-    except NotTold as error:
+    except VariableMissing as error:
         print(f"executor: {error}", file=sys.stderr)  # noqa: T201 - the pod's log
         return 2
-    return os.execvp(words[0], words)  # noqa: S606 - with no shell in between; it does not return
+    return os.execvp(words[0], words)  # noqa: S606 - no shell is involved; does not return
 
 
 if __name__ == "__main__":

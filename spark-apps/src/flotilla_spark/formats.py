@@ -1,4 +1,4 @@
-"""How lines may be written, and regular expressions in Java's syntax, which is Spark's. Pure."""
+"""Line formats, and regular expressions in Java syntax, as Spark uses them. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -8,13 +8,13 @@ from flotilla_spark.errors import PatternInvalid
 
 JSON, COLUMNS, COMMON, PAIRS, PATTERN = "json", "columns", "common", "pairs", "pattern"
 FORMATS: Mapping[str, str] = {
-    JSON: 'a JSON object: {"time": "2026-01-31T12:00:00Z", "level": "error", "source": "web", "message": "no room"}',
-    COLUMNS: "ts, msg, parallel and topic, with tabs or several spaces between them: 21:52:23  INFO started  P1-1  T1",
-    COMMON: 'the common log format: 10.0.0.1 - ada [31/Jan/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 512',
-    PAIRS: 'key=value: time=2026-01-31T12:00:00Z level=error source=web message="no room"',
-    PATTERN: "by the regular expression --pattern",
+    JSON: 'JSON object: {"time": "2026-01-31T12:00:00Z", "level": "error", "source": "web", "message": "no room"}',
+    COLUMNS: "ts, msg, parallel and topic, separated by tabs or at least two spaces: 21:52:23  INFO started  P1-1  T1",
+    COMMON: 'common log format: 10.0.0.1 - ada [31/Jan/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 512',
+    PAIRS: 'key=value pairs: time=2026-01-31T12:00:00Z level=error source=web message="no room"',
+    PATTERN: "lines that match the regular expression --pattern",
 }
-PARTS = ("time", "level", "source", "message")
+FIELDS = ("time", "level", "source", "message")
 
 _TOKEN = re.compile(
     r"\\Q.*?(?:\\E|\Z)|\\.|(?P<named>\(\?P?<(?P<name>[A-Za-z][A-Za-z0-9]*)>)|\(\?P=(?P<back>[A-Za-z][A-Za-z0-9]*)\)"
@@ -25,16 +25,16 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Pattern:
-    """A regular expression of Java, and the numbers of the groups that are parts of a line: Spark asks by number."""
+    """A Java regular expression, and the numbers of its named groups: Spark extracts groups by number."""
 
     text: str
     groups: Mapping[str, int]
 
 
-def read_pattern(pattern: str) -> Pattern:
-    """Find the groups; raises PatternInvalid. Names may be written as in Java, (?<level>…), or Python, (?P<level>…).
+def parse_pattern(pattern: str) -> Pattern:
+    """Find the named groups, in the syntax of Java, (?<level>…), or Python, (?P<level>…); raises PatternInvalid.
 
-    Whether the rest is an expression only Java can say, and does, when Spark has started.
+    Java validates the rest when Spark has started.
     """
     text, groups, count, depth, in_class = "", dict[str, int](), 0, 0, 0
     for token in _TOKEN.finditer(pattern):
@@ -54,10 +54,10 @@ def read_pattern(pattern: str) -> Pattern:
         if depth < 0:
             break
     if depth != 0 or in_class:
-        raise PatternInvalid(f"'{pattern}' is no regular expression: brackets are not closed, or not opened")
-    found = {part: groups[part] for part in PARTS if part in groups}
+        raise PatternInvalid(f"'{pattern}' is not a regular expression: unbalanced brackets")
+    found = {part: groups[part] for part in FIELDS if part in groups}
     if not found:
         raise PatternInvalid(
-            f"'{pattern}' has no group with one of the names {', '.join(PARTS)}, as in (?<level>[A-Z]+)"
+            f"'{pattern}' needs a group with one of the names {', '.join(FIELDS)}, e.g. (?<level>[A-Z]+)"
         )
     return Pattern(text, found)

@@ -1,7 +1,7 @@
-"""How many lines of each level and source there are in each window of time: on the terminal, in a topic or as Parquet.
+"""Counts of log lines by level and source, in time windows: as a table, in a topic or as Parquet.
 
-On the terminal, the last windows are a table that is drawn anew after each micro-batch. In a topic or as Parquet, a
-window is written once, when no line of it is waited for any more: that is `--late` after its end.
+The table on the terminal is redrawn after each micro-batch. In a topic or as Parquet, each window is written once, when
+it is complete: `--late` after its end.
 """
 
 import argparse
@@ -9,57 +9,65 @@ import sys
 from collections.abc import Sequence
 
 from flotilla_spark.arguments import (
-    add_format,
-    add_run,
-    add_topics,
+    add_execution_options,
+    add_format_options,
+    add_input_options,
+    base_parser,
     check_format,
-    make_parser,
-    read_count,
-    read_time,
+    parse_count,
+    parse_duration,
 )
-from flotilla_spark.launching import launch
+from flotilla_spark.launcher import launch
 
 _ROWS = 40
 
 
-def make_arguments() -> argparse.ArgumentParser:
-    """Say what it takes."""
-    parser = make_parser(
+def make_parser() -> argparse.ArgumentParser:
+    """Build the command line parser."""
+    parser = base_parser(
         "log_stats",
-        "Count lines of logs by level and source, in windows of time.",
+        "Count log lines by level and source, in time windows.",
         "logs --once",
         "clicks --format common --window 1h --to-topic counts --checkpoint counts.checkpoint",
     )
-    add_topics(parser)
-    add_format(parser)
+    add_input_options(parser)
+    add_format_options(parser)
     windows = parser.add_argument_group("windows")
-    windows.add_argument("--window", default="1 minute", metavar="TIME", type=read_time, help="its length (1 minute)")
     windows.add_argument(
-        "--late", default="1 minute", metavar="TIME", type=read_time, help="how late lines may come (1 minute)"
+        "--window", default="1 minute", metavar="TIME", type=parse_duration,
+        help="length of a window, e.g. 30s or '1 hour' (default: 1 minute)",
+    )  # fmt: skip
+    windows.add_argument(
+        "--late", default="1 minute", metavar="TIME", type=parse_duration,
+        help="how much older than the newest line a line can be; older lines may be dropped (default: 1 minute)",
+    )  # fmt: skip
+    out = parser.add_argument_group("output (default: a table on the terminal)")
+    out.add_argument(
+        "--rows", default=_ROWS, type=parse_count, metavar="N", help=f"maximum number of table rows (default: {_ROWS})"
     )
-    out = parser.add_argument_group("where counts go; by default to the terminal")
-    out.add_argument("--rows", default=_ROWS, type=read_count, metavar="N", help=f"of the table, at most ({_ROWS})")
     either = out.add_mutually_exclusive_group()
-    either.add_argument("--to-topic", metavar="TOPIC", help="as JSON, when a window is over")
-    either.add_argument("--to-parquet", metavar="FOLDER", help="as files, when a window is over")
-    add_run(parser, needs_checkpoint=False)
+    either.add_argument("--to-topic", metavar="TOPIC", help="write completed windows to this topic, as JSON")
+    either.add_argument(
+        "--to-parquet", metavar="FOLDER", help="write completed windows to this folder, as Parquet files"
+    )
+    add_execution_options(parser, needs_checkpoint=False)
     return parser
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run it."""
-    parser = make_arguments()
+    """Run the application; return the exit code."""
+    parser = make_parser()
     options = parser.parse_args(arguments)
     check_format(parser, options)
     is_kept = options.to_topic is not None or options.to_parquet is not None
     if is_kept and options.checkpoint is None:
-        parser.error("--to-topic and --to-parquet need --checkpoint: without it, the next run would write all again")
-    if not is_kept and options.checkpoint is not None:
         parser.error(
-            "--checkpoint is for --to-topic and --to-parquet: a table on the terminal is counted at each start"
+            "--to-topic and --to-parquet require --checkpoint: without it, the next run would write all counts again"
         )
+    if not is_kept and options.checkpoint is not None:
+        parser.error("--checkpoint requires --to-topic or --to-parquet: the table is counted again at each start")
     if options.to_topic in options.topics:
-        parser.error(f"--to-topic: '{options.to_topic}' is read as well: counts would be counted for ever")
+        parser.error(f"--to-topic: '{options.to_topic}' is also an input topic: counts would be counted again")
     return launch("log_stats", options, [*options.topics, *([options.to_topic] if options.to_topic else [])])
 
 

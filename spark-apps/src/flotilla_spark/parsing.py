@@ -1,7 +1,7 @@
-"""Lines of logs as columns: when, how bad, from where, what. Expressions of Spark alone: no Python per record.
+"""Log lines to columns: time, level, source and message. Spark expressions only, no Python per record.
 
-What does not parse has a `problem`, which says why, and none of the other columns; nothing is dropped here. No line may
-fail a query, since it would fail again at each start: whatever converts is of the kind that gives null instead.
+A line that does not parse has the reason in `problem`, and null in the other columns; no line is dropped. No line may
+fail a query, since the query would fail again after each restart: conversions return null for invalid input.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from flotilla_spark.errors import PatternInvalid
-from flotilla_spark.formats import COLUMNS, COMMON, FORMATS, JSON, PAIRS, PARTS, PATTERN, Pattern, read_pattern
+from flotilla_spark.formats import COLUMNS, COMMON, FIELDS, FORMATS, JSON, PAIRS, PATTERN, Pattern, parse_pattern
 
 _NAMES = {
     "time": ("time", "ts", "timestamp", "@timestamp", "datetime", "date"),
@@ -19,15 +19,15 @@ _NAMES = {
     "message": ("message", "msg", "text", "event"),
 }
 _PROBLEMS: Mapping[str, str] = {
-    JSON: "it is no JSON object",
-    COLUMNS: "it has not the columns ts, msg, parallel and topic",
-    COMMON: "it is not in the common log format",
-    PAIRS: "it has no pair key=value",
-    PATTERN: "the pattern is not found in it",
+    JSON: "not a JSON object",
+    COLUMNS: "not in the columns ts, msg, parallel and topic",
+    COMMON: "not in the common log format",
+    PAIRS: "no key=value pair",
+    PATTERN: "pattern does not match",
 }
 
-# Quantifiers of groups are possessive (*+): Java would take a frame of its stack for each character otherwise, and a
-# long line would fail with a StackOverflowError.
+# Quantifiers of groups are possessive (*+). Otherwise Java needs a stack frame per character, and a long line fails
+# with a StackOverflowError.
 _COMMON = r'^(\S++) \S++ (\S++) \[([^\]]++)\] "((?:[^"\\]|\\.)*+)" (\d{3}) (\S++)'
 _GAP = r"(?:\t+| {2,})\s*"
 _COLUMNS = rf"^(\d{{2}}:\d{{2}}:\d{{2}})\s+(\S+(?: \S+)*+){_GAP}(\S+){_GAP}(\S+)$"
@@ -36,18 +36,18 @@ _NUMBER = r"^\d{1,19}(\.\d{1,9})?$"
 _CLOCK = r"^\d{2}:\d{2}:\d{2}([.,]\d{1,9})?$"
 _WORD = r"^(\S*+)"
 
-# Numbers are seconds since 1970, or thousandths, millionths or billionths of them: as seconds, the least of these
-# would be in the year 5138.
+# Numbers are seconds since 1970, or milliseconds, microseconds or nanoseconds. The lower bounds are beyond the year
+# 5000 in seconds.
 _UNITS = ((1e17, 1e-6), (1e14, 1e-3), (1e11, 1.0))
 _SERVER_ERROR, _CLIENT_ERROR = 500, 400
 _CLOCKS_DIFFER = "INTERVAL 1 HOUR"
 
 
 def parse(lines: DataFrame, format_: str, pattern: Pattern | None = None, column: str = "value") -> DataFrame:
-    """Add the columns time, level, source, message and problem to lines, which are text or bytes in UTF-8.
+    """Add the columns time, level, source, message and problem to lines, which are text or UTF-8 bytes.
 
-    A line without a time of its own has that of its record, if there is a column `timestamp`. Times without a zone are
-    in that of the session, which is UTC in our applications.
+    A line without a time gets the timestamp of its record, if there is a column `timestamp`. Times without a time zone
+    are in that of the session, which is UTC in our applications.
     """
     raw = f.col(column).cast("string")
     is_text = f.coalesce(f.is_valid_utf8(raw), f.lit(False))
@@ -56,9 +56,9 @@ def parse(lines: DataFrame, format_: str, pattern: Pattern | None = None, column
     parts = _parse(text, format_, pattern, stamp)
     fits = f.coalesce(parts["fits"], f.lit(False))
     problem = (
-        f.when(raw.isNull(), "there is no value")
-        .when(~is_text, "it is not text in UTF-8")
-        .when(text == "", "it is empty")
+        f.when(raw.isNull(), "no value")
+        .when(~is_text, "not valid UTF-8")
+        .when(text == "", "empty")
         .when(~fits, _PROBLEMS[format_])
         .otherwise(f.lit(None).cast("string"))
     )
@@ -83,7 +83,7 @@ def _parse(line: Column, format_: str, pattern: Pattern | None, stamp: Column) -
         return _pairs(line, stamp)
     if format_ == PATTERN and pattern is not None:
         return _pattern(line, pattern, stamp)
-    raise ValueError(f"'{format_}' is no format, or has no pattern; there are {', '.join(FORMATS)}")
+    raise ValueError(f"unknown format '{format_}', or no pattern given; formats: {', '.join(FORMATS)}")
 
 
 def _json(line: Column, stamp: Column) -> dict[str, Column]:
@@ -96,7 +96,7 @@ def _pairs(line: Column, stamp: Column) -> dict[str, Column]:
     names = f.regexp_extract_all(line, f.lit(_PAIR), f.lit(1))
     values = f.regexp_extract_all(line, f.lit(_PAIR), f.lit(2))
 
-    def find(name: str) -> Column:  # a map would not do: a name may be there twice, and then the first counts
+    def find(name: str) -> Column:  # not a map: if a name repeats, the first value counts
         at = f.array_position(names, name).cast("int")
         value = f.get(values, at - 1)
         bare = f.regexp_replace(f.regexp_extract(value, r'(?s)^"(.*)"$', 1), r"\\(.)", "$1")
@@ -140,12 +140,12 @@ def _pattern(line: Column, pattern: Pattern, stamp: Column) -> dict[str, Column]
             return f.lit(None).cast("string")
         return f.nullif(f.regexp_extract(line, pattern.text, pattern.groups[part]), f.lit(""))
 
-    parts = {part: of(part) for part in PARTS}
+    parts = {part: of(part) for part in FIELDS}
     return {**parts, "time": to_time(parts["time"], stamp), "fits": line.rlike(pattern.text)}
 
 
 def to_time(text: Column, stamp: Column) -> Column:
-    """Read a time: as ISO 8601, as a number since 1970, or as a time of day; null if it is nothing of that."""
+    """Parse a time: ISO 8601, a number since 1970, or a time of day; null for other text."""
     number = text.try_cast("double")
     ms = number * 1000
     for least, factor in reversed(_UNITS):
@@ -159,18 +159,18 @@ def to_time(text: Column, stamp: Column) -> Column:
 
 
 def _on_day(clock: Column, stamp: Column) -> Column:
-    """Give a time of day its day: a line is written before it is a record, so that of the record, or the one before."""
+    """Add the date to a time of day: that of the record, or the day before, since lines are written before records."""
     same = f.try_to_timestamp(f.concat(f.date_format(stamp, "yyyy-MM-dd "), clock))
     return f.when(same <= stamp + f.expr(_CLOCKS_DIFFER), same).otherwise(same - f.expr("INTERVAL 1 DAY"))
 
 
 def load_pattern(session: SparkSession, text: str | None) -> Pattern | None:
-    """Read a pattern, and have Java see whether it is one; raises PatternInvalid."""
+    """Parse a pattern and validate it with Java; raises PatternInvalid."""
     if text is None:
         return None
-    pattern = read_pattern(text)
+    pattern = parse_pattern(text)
     try:
         session.range(1).select(f.lit("").rlike(pattern.text)).collect()
     except Exception as error:
-        raise PatternInvalid(f"'{text}' is no regular expression of Java") from error
+        raise PatternInvalid(f"'{text}' is not a valid Java regular expression") from error
     return pattern

@@ -1,10 +1,11 @@
-"""Flotilla as a data source of Spark: `spark.read.format("flotilla")`, and readStream, write and writeStream.
+"""Spark data source: `spark.read.format("flotilla")`, readStream, write and writeStream.
 
-Spark finds this package by its name, so nothing has to be registered. Options and columns are those of Kafka's source.
+Spark finds this package by its name, so no registration is needed. Options and columns are those of Spark's Kafka
+source.
 
-Reading order: `options` (what users say), `offsets` (which records that means, and who reads them), `columns` (records
-become rows) and `cutting` (rows become batches) are pure; `reading` and `writing` are what Spark calls; `source` ties
-them together. `ordering` is for streams that write what comes out of a shuffle.
+Reading order: `options` (parsing of options), `offsets` (offset ranges of queries and tasks), `columns` (records to
+rows) and `batching` (rows to batches) are pure; `readers` and `writers` implement the interfaces of Spark; `source` is
+the entry point. `ordering` sorts rows after a shuffle, for exactly-once writes.
 """
 
 from pyspark_flotilla.ordering import in_order

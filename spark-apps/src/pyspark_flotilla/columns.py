@@ -1,7 +1,7 @@
-"""Records as the columns of Kafka's source, from those that `flotilla.arrow` makes. No object is made of a record.
+"""Conversion of Arrow batches of the client to the columns of Spark's Kafka source, without an object per record.
 
-Only tasks load pyarrow, and nobody loads pandas: where it is installed, pyarrow does so as soon as a Python object
-becomes a scalar or an array, and that would cost each process of Spark's more than a second.
+Only tasks import pyarrow, and no process imports pandas, which would cost each Spark process more than a second.
+pyarrow imports an installed pandas when it converts a Python object to a scalar or an array, so none is converted here.
 """
 
 from typing import TYPE_CHECKING
@@ -14,22 +14,22 @@ SCHEMA = (
 )
 HEADERS = "headers array<struct<key: string, value: binary>>"
 
-_MS_MAX = ((1 << 63) - 1) // 1000  # Spark counts microseconds, in 64 bits
-WANTED = ("key", "value", "topic", "partition", "offset", "timestamp", "append_time")
+_MS_MAX = ((1 << 63) - 1) // 1000  # Spark has microseconds in 64 bits
+_FETCHED = ("key", "value", "topic", "partition", "offset", "timestamp", "append_time")
 
 
 def schema(*, include_headers: bool) -> str:
-    """Say what rows have."""
+    """Return the schema of rows."""
     return f"{SCHEMA}, {HEADERS}" if include_headers else SCHEMA
 
 
-def wanted(*, include_headers: bool) -> list[str]:
-    """Name the columns that have to be fetched for that."""
-    return [*WANTED, "headers"] if include_headers else list(WANTED)
+def fetched_columns(*, include_headers: bool) -> list[str]:
+    """Return the columns to fetch with the client."""
+    return [*_FETCHED, "headers"] if include_headers else list(_FETCHED)
 
 
-def _possible(times: "pa.Array") -> "pa.Array":
-    """Leave times out that are beyond what Spark can hold, as of a producer that took nanoseconds for milliseconds."""
+def _in_range(times: "pa.Array") -> "pa.Array":
+    """Replace timestamps out of Spark's range by null, e.g. of a producer that sent nanoseconds as milliseconds."""
     import pyarrow as pa  # noqa: PLC0415 - only tasks need it
     import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -37,17 +37,17 @@ def _possible(times: "pa.Array") -> "pa.Array":
         times.cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
         numbers = times.cast(pa.int64())
-        is_possible = pc.less_equal(pc.abs(pc.max_element_wise(numbers, -_MS_MAX - 1)), _MS_MAX)
-        return pc.if_else(is_possible, times, None)
+        is_in_range = pc.less_equal(pc.abs(pc.max_element_wise(numbers, -_MS_MAX - 1)), _MS_MAX)
+        return pc.if_else(is_in_range, times, None)
     return times
 
 
 def convert(batch: "pa.RecordBatch") -> "pa.RecordBatch":
-    """Turn a batch of ours into one of Spark's. A record without a time of its producer's has that of its leader."""
+    """Convert a batch. A record without a producer timestamp gets the append time of the leader."""
     import pyarrow as pa  # noqa: PLC0415 - only tasks need it
     import pyarrow.compute as pc  # noqa: PLC0415
 
-    given = _possible(batch.column("timestamp"))
+    given = _in_range(batch.column("timestamp"))
     columns = {
         "key": batch.column("key"),
         "value": batch.column("value"),
@@ -55,9 +55,11 @@ def convert(batch: "pa.RecordBatch") -> "pa.RecordBatch":
         "partition": batch.column("partition"),
         "offset": batch.column("offset"),
         "timestamp": pc.coalesce(given, batch.column("append_time")).cast(pa.timestamp("us", tz="UTC")),
-        "timestampType": given.is_null().cast(pa.int32()),  # as Kafka has it: 0 is the producer's, 1 the leader's
+        "timestampType": given.is_null().cast(
+            pa.int32()
+        ),  # as in Kafka: 0 is the producer's timestamp, 1 the append time
     }
     if "headers" in batch.schema.names:
         pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
-        columns["headers"] = batch.column("headers").view(pa.list_(pair))  # a cast goes by name
+        columns["headers"] = batch.column("headers").view(pa.list_(pair))  # a cast would match struct fields by name
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

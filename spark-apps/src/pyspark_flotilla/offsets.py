@@ -1,7 +1,7 @@
-"""Where a query begins and ends, and how its records are shared out among tasks. Pure.
+"""Start and end offsets of a query, and how its records are divided among tasks. Pure.
 
-Offsets are kept as Kafka's source keeps them: `{"orders": {"0": 23, "1": 42}}`, by topic and partition, the next offset
-to be read. A checkpoint has them as JSON, whose keys are texts.
+Offsets have the form of Spark's Kafka source, `{"orders": {"0": 23, "1": 42}}`: by topic and partition, the next offset
+to read. A checkpoint stores them as JSON.
 """
 
 import math
@@ -9,22 +9,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pyspark_flotilla.options import EARLIEST, LATEST, Edges, Moment, OptionInvalid, Place
+from pyspark_flotilla.options import EARLIEST, LATEST, AtTimestamp, OffsetSpecs, OptionInvalid, TopicPartition
 
 Offsets = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """Where a partition begins and ends now."""
+class PartitionOffsets:
+    """First and next offset of a partition."""
 
     first: int
     next: int
 
 
 @dataclass(frozen=True, order=True)
-class Span:
-    """Records of one partition: from `start` on, before `end`."""
+class OffsetRange:
+    """Records of one partition: from `start`, up to but excluding `end`."""
 
     topic: str
     partition: int
@@ -33,97 +33,104 @@ class Span:
 
     @property
     def count(self) -> int:
-        """How many records these are."""
+        """Number of offsets in the range."""
         return self.end - self.start
 
 
-def to_json(offsets: Mapping[Place, int]) -> Offsets:
-    """Write offsets down."""
+def to_json(offsets: Mapping[TopicPartition, int]) -> Offsets:
+    """Convert offsets to the form that Spark stores."""
     found: Offsets = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
     return found
 
 
-def from_json(offsets: Mapping[str, Mapping[str, int]]) -> dict[Place, int]:
-    """Read offsets."""
+def from_json(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """Convert offsets from the form that Spark stores."""
     return {(topic, int(partition)): at for topic, some in offsets.items() for partition, at in some.items()}
 
 
 def resolve(
-    edges: Edges, known: Mapping[Place, Bounds], find: Callable[[str, int], Mapping[int, int]]
-) -> dict[Place, int]:
-    """Turn edges into offsets. `find` asks where records of a topic from a time on begin, by partition.
+    specs: OffsetSpecs,
+    available: Mapping[TopicPartition, PartitionOffsets],
+    find: Callable[[str, int], Mapping[int, int]],
+) -> dict[TopicPartition, int]:
+    """Resolve specs to offsets. `find(topic, ms)` returns the first offset at or after a timestamp, by partition.
 
-    Raises OptionInvalid if a partition has no edge, or one is named that is not read.
+    Raises OptionInvalid if the specs lack a partition, or name one that is not read.
     """
-    for topic, partition in sorted(set(edges.named) - set(known)):
-        raise OptionInvalid(f"offsets are given for partition {partition} of '{topic}', which is not read")
-    moments: dict[tuple[str, int], Mapping[int, int]] = {}
-    found: dict[Place, int] = {}
-    for place, bounds in known.items():
-        edge = edges.of(place)
-        if isinstance(edge, Moment):
-            asked = (place[0], edge.ms)
-            if asked not in moments:
-                moments[asked] = find(*asked)
-            # Where no record is as late as that, it is the end, which may have moved on since it was asked for.
-            found[place] = min(moments[asked][place[1]], bounds.next)
-        elif edge in {EARLIEST, LATEST}:
-            found[place] = bounds.first if edge == EARLIEST else bounds.next
+    for topic, partition in sorted(set(specs.by_partition) - set(available)):
+        raise OptionInvalid(f"offsets name partition {partition} of '{topic}', which is not read")
+    by_timestamp: dict[tuple[str, int], Mapping[int, int]] = {}
+    found: dict[TopicPartition, int] = {}
+    for place, offsets in available.items():
+        spec = specs.of(place)
+        if isinstance(spec, AtTimestamp):
+            lookup = (place[0], spec.ms)
+            if lookup not in by_timestamp:
+                by_timestamp[lookup] = find(*lookup)
+            # Without a record at or after the timestamp it is the end, which may have grown since `available`.
+            found[place] = min(by_timestamp[lookup][place[1]], offsets.next)
+        elif spec in {EARLIEST, LATEST}:
+            found[place] = offsets.first if spec == EARLIEST else offsets.next
         else:
-            found[place] = edge
+            found[place] = spec
     return found
 
 
-def advance(
-    begun: Mapping[Place, int], known: Mapping[Place, Bounds], until: Mapping[Place, int] | None, most: int | None
-) -> dict[Place, int]:
-    """Tell where a micro-batch ends that begins at `begun`, has `most` records, and nothing from `until` on.
+def plan_end(
+    start: Mapping[TopicPartition, int],
+    available: Mapping[TopicPartition, PartitionOffsets],
+    stop_at: Mapping[TopicPartition, int] | None,
+    records_max: int | None,
+) -> dict[TopicPartition, int]:
+    """Return the end of the micro-batch that begins at `start`, with at most `records_max` records before `stop_at`.
 
-    A partition that is new, or was made anew, ends where it begins: it is read from there by the next one, whose start
-    is written down by then. So a micro-batch that is run again is the same, and misses what was removed meanwhile. One
-    that is not there any more stays where it is, and so does one that came after `until` was noted.
+    A new or recreated partition ends at its first offset, and the next micro-batch reads it. By then the checkpoint has
+    its starting offset, so a repeated micro-batch has the same range, and detects removed records. The offset of a
+    partition that no longer exists, or that is not in `stop_at`, does not change.
     """
-    new = {place for place, bounds in known.items() if place not in begun or bounds.next < begun[place]}
-    begins = {place: max(begun[place], bounds.first) for place, bounds in known.items() if place not in new}
-    ends = {place: known[place].next for place in begins}
-    if until is not None:
-        new &= until.keys()
-        ends = {place: max(begins[place], min(at, until[place])) for place, at in ends.items() if place in until}
-    return {**begun, **{place: known[place].first for place in new}, **limit(begins, ends, most)}
+    new = {place for place, offsets in available.items() if place not in start or offsets.next < start[place]}
+    starts = {place: max(start[place], offsets.first) for place, offsets in available.items() if place not in new}
+    ends = {place: available[place].next for place in starts}
+    if stop_at is not None:
+        new &= stop_at.keys()
+        ends = {place: max(starts[place], min(at, stop_at[place])) for place, at in ends.items() if place in stop_at}
+    return {**start, **{place: available[place].first for place in new}, **limit(starts, ends, records_max)}
 
 
-def limit(start: Mapping[Place, int], latest: Mapping[Place, int], records: int | None) -> dict[Place, int]:
-    """Take so many records at most: one of each partition that has any, and beyond that in proportion to what it has.
+def limit(
+    start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], records_max: int | None
+) -> dict[TopicPartition, int]:
+    """Limit the number of records: one of each partition with records, the others in proportion to its lag.
 
-    There are more only if there are more partitions than that, so that none of them starves. Every partition that has
-    an end has a start.
+    No partition starves: with more partitions than `records_max`, the result has one record of each. Every partition in
+    `latest` is in `start`.
     """
-    waiting = {place: max(0, end - start[place]) for place, end in latest.items()}
-    full = sum(count > 0 for count in waiting.values())
-    total = sum(waiting.values())
-    if records is None or total <= records:
+    lag = {place: max(0, end - start[place]) for place, end in latest.items()}
+    nonempty = sum(count > 0 for count in lag.values())
+    total = sum(lag.values())
+    if records_max is None or total <= records_max:
         return dict(latest)
-    share = max(0, records - full)
+    share = max(0, records_max - nonempty)
     return {
-        place: start[place] + 1 + (waiting[place] - 1) * share // max(1, total - full) if waiting[place] else end
+        place: start[place] + 1 + (lag[place] - 1) * share // max(1, total - nonempty) if lag[place] else end
         for place, end in latest.items()
     }
 
 
-def split(spans: Iterable[Span], least: int | None, most: int | None) -> list[Span]:
-    """Share spans out: into `least` parts or more, of `most` records or fewer. Parts of a partition stay in order."""
-    full = [one for one in spans if one.count > 0]
-    total = sum(one.count for one in full)
-    parts: list[Span] = []
-    for one in full:
-        share = math.ceil(one.count * least / total) if least is not None and least > len(full) else 1
-        needed = max(share, math.ceil(one.count / most) if most is not None else 1)
-        parts += _cut(one, min(needed, one.count))
+def split(ranges: Iterable[OffsetRange], parts_min: int | None, records_max: int | None) -> list[OffsetRange]:
+    """Split ranges into at least `parts_min` parts of at most `records_max` records, in the order of offsets."""
+    nonempty = [one for one in ranges if one.count > 0]
+    total = sum(one.count for one in nonempty)
+    parts: list[OffsetRange] = []
+    for one in nonempty:
+        share = math.ceil(one.count * parts_min / total) if parts_min is not None and parts_min > len(nonempty) else 1
+        needed = max(share, math.ceil(one.count / records_max) if records_max is not None else 1)
+        parts += _split_range(one, min(needed, one.count))
     return parts
 
 
-def _cut(span: Span, parts: int) -> list[Span]:
-    edges = [span.start + span.count * at // parts for at in range(parts + 1)]
-    return [Span(span.topic, span.partition, start, end) for start, end in pairwise(edges)]
+def _split_range(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+    edges = [whole.start + whole.count * at // parts for at in range(parts + 1)]
+    return [OffsetRange(whole.topic, whole.partition, start, end) for start, end in pairwise(edges)]

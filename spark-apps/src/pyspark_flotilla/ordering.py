@@ -1,4 +1,4 @@
-"""Rows in an order that is the same whenever a task runs, for writing them exactly once."""
+"""Deterministic order of the rows of a task, for exactly-once writes."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 def in_order(rows: "DataFrame", *columns: str) -> "DataFrame":
-    """Have the rows of each task sorted by columns that tell them apart.
+    """Sort the rows of each task by columns that identify a row.
 
-    `sortWithinPartitions` does that for batches, and is not allowed in streams. A task holds all of its rows at once.
+    In a batch, use `sortWithinPartitions`, which Spark does not allow in streams. A task holds all its rows in memory.
     """
     if not columns:
-        raise ValueError("say by which columns rows are sorted: those that tell them apart")
+        raise ValueError("in_order needs columns to sort by, which identify a row")
     return rows.mapInArrow(partial(_sort, columns), rows.schema)
 
 

@@ -1,4 +1,4 @@
-"""What Spark asks for when it hears `flotilla`."""
+"""The data source `flotilla`."""
 
 from dataclasses import replace
 
@@ -12,55 +12,53 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_flotilla import columns
-from pyspark_flotilla.connecting import locate
+from pyspark_flotilla.connection import resolve_url
 from pyspark_flotilla.options import OptionInvalid, read_options, write_options
-from pyspark_flotilla.reading import BatchReader, StreamReader
-from pyspark_flotilla.writing import BatchWriter, StreamWriter, check
+from pyspark_flotilla.readers import BatchReader, StreamReader
+from pyspark_flotilla.writers import BatchWriter, StreamWriter, check_schema
 
 
 class FlotillaSource(DataSource):
-    """Topics as tables."""
+    """Topics as tables and streams."""
 
     @classmethod
     def name(cls) -> str:
-        """What a format is called."""
+        """Name of the format."""
         return "flotilla"
 
     def schema(self) -> str:
-        """Say what rows have."""
+        """Return the schema of rows."""
         include = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
         return columns.schema(include_headers=include)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Read what is there."""
-        self._check(schema)
+        """Make a reader for a batch query."""
+        self._check_no_schema(schema)
         options = read_options(self.options, is_stream=False)
-        return BatchReader(replace(options, where=locate(options.where)))
+        return BatchReader(replace(options, connection=resolve_url(options.connection)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Read what comes."""
-        self._check(schema)
+        """Make a reader for a stream."""
+        self._check_no_schema(schema)
         options = read_options(self.options, is_stream=True)
-        return StreamReader(replace(options, where=locate(options.where)))
+        return StreamReader(replace(options, connection=resolve_url(options.connection)))
 
-    def _check(self, wanted: StructType) -> None:
-        """See that nobody wants other columns than there are; raises OptionInvalid."""
+    def _check_no_schema(self, wanted: StructType) -> None:
+        """Reject a schema given by the user; raises OptionInvalid."""
         ours = self.schema().replace("_ltz", "").replace(", ", ",").replace(": ", ":").replace(" ", ":")
-        if wanted.simpleString() != f"struct<{ours}>":  # as Spark writes types down
-            raise OptionInvalid(
-                f"the columns are given: leave schema(…) out, and select what you want of {self.schema()}"
-            )
+        if wanted.simpleString() != f"struct<{ours}>":  # in the notation of Spark
+            raise OptionInvalid(f"schema(…) is not supported; call select(…) on the columns {self.schema()}")
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Append rows."""
+        """Make a writer for a batch."""
         if overwrite:
-            raise OptionInvalid("a log is never overwritten: write with mode('append'), or delete the topic before")
+            raise OptionInvalid("mode('overwrite') is not supported: use mode('append'), or delete the topic first")
         options = write_options(self.options, is_stream=False)
-        check(schema, options)
-        return BatchWriter(replace(options, where=locate(options.where)))
+        check_schema(schema, options)
+        return BatchWriter(replace(options, connection=resolve_url(options.connection)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
-        """Append rows of micro-batches."""
+        """Make a writer for a stream."""
         options = write_options(self.options, is_stream=True)
-        check(schema, options)
-        return StreamWriter(replace(options, where=locate(options.where)))
+        check_schema(schema, options)
+        return StreamWriter(replace(options, connection=resolve_url(options.connection)))

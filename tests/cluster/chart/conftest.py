@@ -1,4 +1,4 @@
-"""What tests of the chart share: a Helm to render it with, and what it rendered."""
+"""Fixtures of the chart tests: Helm, and the manifests that it renders."""
 
 import os
 import shutil
@@ -19,42 +19,42 @@ from flotilla_operator.brokers.spec import read_set
 from flotilla_operator.settings import load_settings
 
 _RENDER_S = 60
-_KUBERNETES = "1.35.4"  # without a cluster, Helm does not know which version it renders for
+_KUBERNETES = "1.35.4"  # without a cluster, Helm does not know the version to render for
 
 Manifest = dict[str, Any]
 
 
 def find_helm() -> str | None:
-    """Find the program: FLOTILLA_HELM names it, or it is on the PATH, or it is built with Go."""
+    """Find Helm: FLOTILLA_HELM, or on the PATH, or built with Go."""
     found = os.environ.get("FLOTILLA_HELM") or shutil.which("helm")
     return found if found or shutil.which("go") is None else str(programs.helm())
 
 
-class Refused(Exception):
-    """Helm did not render it; the text is what it said."""
+class RenderError(Exception):
+    """Helm did not render the chart; the text is its output."""
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """What the chart made of some values."""
+    """The manifests that the chart rendered."""
 
     manifests: Sequence[Manifest]
 
     def of_kind(self, kind: str) -> dict[str, Manifest]:
-        """Give all of a kind, by name."""
+        """Return the manifests of a kind by name."""
         return {one["metadata"]["name"]: one for one in self.manifests if one["kind"] == kind}
 
     def get(self, kind: str, name: str) -> Manifest:
-        """Give one."""
+        """Return one manifest."""
         return self.of_kind(kind)[name]
 
     @property
     def names(self) -> set[tuple[str, str]]:
-        """Tell what there is."""
+        """Kinds and names of all manifests."""
         return {(one["kind"], one["metadata"]["name"]) for one in self.manifests}
 
     def pods(self) -> Iterator[tuple[str, Manifest]]:
-        """Give the spec of every kind of pod, by the name of what makes it."""
+        """Yield the pod spec of each workload with the name of the workload."""
         for one in self.manifests:
             if one["kind"] == "Pod":
                 yield one["metadata"]["name"], one["spec"]
@@ -62,11 +62,11 @@ class Rendered:
                 yield one["metadata"]["name"], one["spec"]["template"]["spec"]
 
     def pod(self, name: str) -> Manifest:
-        """Give the spec of a pod."""
+        """Return the pod spec of a workload."""
         return dict(self.pods())[name]
 
     def env(self, name: str) -> dict[str, Any]:
-        """Give the variables of a pod's container; of one that is taken from elsewhere, from where."""
+        """Return the environment of a workload's container; a reference as its `valueFrom`."""
         (container,) = self.pod(name)["containers"]
         names = [one["name"] for one in container["env"]]
         assert len(names) == len(set(names)), f"{name} has a variable twice"
@@ -77,7 +77,7 @@ class Rendered:
 
 
 class Chart:
-    """A chart that is rendered."""
+    """A chart to render."""
 
     def __init__(self, helm: str, folder: Path) -> None:
         self._helm = helm
@@ -92,7 +92,7 @@ class Chart:
         api: str | None = None,
         upgrades: bool = False,
     ) -> Rendered:
-        """Render it, as for the cluster that answers at `api`, or for none; raises Refused."""
+        """Render it for the cluster with the API server at `api`, or for none; raises RenderError."""
         command = [self._helm, "template", release, str(self.folder), "--namespace", namespace, "--values", "-"]
         command += ["--kube-version", _KUBERNETES]
         if upgrades:
@@ -107,21 +107,21 @@ class Chart:
             text=True,
             timeout=_RENDER_S,
             check=False,
-            env={**os.environ, "KUBECONFIG": os.devnull, "KUBECACHEDIR": os.devnull},  # nobody's own cluster has a say
+            env={**os.environ, "KUBECONFIG": os.devnull, "KUBECACHEDIR": os.devnull},  # ignore the user's own cluster
         )
         if done.returncode:
-            raise Refused(done.stderr)
+            raise RenderError(done.stderr)
         return Rendered(with_brokers([one for one in yaml.safe_load_all(done.stdout) if one], namespace))
 
 
 def with_brokers(manifests: list[Manifest], namespace: str) -> list[Manifest]:
-    """Add what the operator makes of the Broker in a chart, with the settings that the chart gives it."""
+    """Add the objects that the operator creates for the Broker in a chart, with the operator settings of the chart."""
     (operator,) = [
         one for one in manifests if one["kind"] == "Deployment" and one["metadata"]["name"].endswith("-operator")
     ]
     (container,) = operator["spec"]["template"]["spec"]["containers"]
     given = {one["name"]: one["value"] for one in container["env"] if "value" in one}
-    del given["FLOTILLA_SECRET_FILE"]  # which is in the pod
+    del given["FLOTILLA_SECRET_FILE"]  # a file of the pod
     given.pop("FLOTILLA_TLS_CA", None)
     cluster = load_settings([], {**given, "FLOTILLA_NAMESPACE": namespace}).brokers
     children = []
@@ -137,7 +137,7 @@ def helm(shown: Callable[[], AbstractContextManager[None]]) -> str:
     with shown():
         found = find_helm()
     if found is None:
-        pytest.skip("there is no Helm: put it on the PATH, or name it with FLOTILLA_HELM")
+        pytest.skip("Helm not found: add it to the PATH, or set FLOTILLA_HELM")
     return found
 
 
@@ -153,7 +153,7 @@ def defaults(chart: Chart) -> Rendered:
 
 @pytest.fixture
 def notes(helm: str, tmp_path: Path) -> Chart:
-    """Make a chart that renders the notes as a ConfigMap: Helm shows them only to those who have a cluster."""
+    """A chart that renders its notes as a ConfigMap: Helm prints notes only with a cluster."""
     folder = tmp_path / "flotilla"
     shutil.copytree(CHART, folder)
     (folder / "templates" / "NOTES.txt").rename(folder / "files" / "NOTES.txt")

@@ -1,6 +1,6 @@
-"""As much of Kubernetes' API as Helm asks while it renders: which kinds there are, and single objects.
+"""A fake Kubernetes API with the calls that Helm makes while it renders: discovery, and reads of single objects.
 
-So what the chart looks up is tested without a cluster: secrets that are kept, and upgrades that are refused.
+It tests lookups of the chart without a cluster: secrets that are kept, and upgrades that are rejected.
 """
 
 import json
@@ -17,8 +17,8 @@ _NOT_FOUND = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason
 
 
 @contextmanager
-def serving(objects: Sequence[Object]) -> Iterator[str]:
-    """Serve objects; give the URL."""
+def serve(objects: Sequence[Object]) -> Iterator[str]:
+    """Serve objects; yield the URL."""
     answers = {**_discovery(), **{_path(one): one for one in objects}}
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""The script by which the chart runs PostgreSQL, with a real one."""
+"""The script of the chart that runs PostgreSQL, with a real PostgreSQL."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ _ODD_PASSWORD = r"it's 100% \odd"  # noqa: S105 - of a test
 
 
 class Pod:
-    """What the script sees in its pod: a volume, and files beside it."""
+    """The environment of the script in its pod: a volume, and mounted files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class Pod:
         (self.folder / "password").write_text(password + "\n", encoding="utf-8")
 
     def run(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Run the script with some arguments."""
+        """Run the script with arguments."""
         environment = {
             "PATH": f"{postgres._bin()}:{os.environ['PATH']}",
             "DATA": str(self.data),
@@ -54,7 +54,7 @@ class Pod:
         if postgres._uid() != os.geteuid():
             user = {"user": postgres._uid(), "group": postgres._uid(), "extra_groups": []}
         with self.log.open("ab") as log:
-            # Given as text: another user may not be able to read a checkout in somebody's home.
+            # Passed as text: the user of PostgreSQL may not be able to read a checkout in a home directory.
             command = ["/bin/sh", "-c", SCRIPT.read_text(encoding="utf-8"), str(SCRIPT), *arguments]
             return subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd="/", **user)
 
@@ -73,7 +73,7 @@ class Pod:
 
         wait_until("PostgreSQL to be ready", check)
 
-    def ask(self, question: str, password: str = "first") -> Any:  # noqa: ANN401, S107 - of any type; a test's
+    def query(self, question: str, password: str = "first") -> Any:  # noqa: ANN401, S107 - of any type; a test's
         where = {"host": "127.0.0.1", "port": self.port, "user": "flotilla", "dbname": "flotilla"}
         connection = psycopg2.connect(**where, password=password, connect_timeout=5)
         with connection, connection.cursor() as cursor:
@@ -82,14 +82,14 @@ class Pod:
         connection.close()
         return None if found is None else found[0]
 
-    def end(self) -> int:
-        """End the script as Kubernetes does; return its exit code."""
+    def stop(self) -> int:
+        """Terminate the script as Kubernetes does; return its exit code."""
         assert self._process is not None
         self._process.terminate()
         return self._process.wait(_END_S)
 
     def kill(self) -> None:
-        """Kill everything. The script is the last: it takes note of the dead, so that no process id looks taken."""
+        """Kill all processes. The script ends last: it reaps the others, so that their process ids are free."""
         assert self._process is not None
         for child in psutil.Process(self._process.pid).children(recursive=True):
             child.kill()
@@ -108,22 +108,22 @@ def pod() -> Iterator[Pod]:
         made.clear()
 
 
-def test_what_was_written_is_there_after_a_restart_and_after_a_kill(pod: Pod) -> None:
+def test_data_survives_a_restart_and_a_kill(pod: Pod) -> None:
     pod.start()
     pod.await_ready()
-    pod.ask("CREATE TABLE kept AS SELECT 1 AS number")
-    assert pod.ask("SHOW max_connections") == "20"
-    assert pod.end() == 0
+    pod.query("CREATE TABLE kept AS SELECT 1 AS number")
+    assert pod.query("SHOW max_connections") == "20"
+    assert pod.stop() == 0
     pod.start()
     pod.await_ready()
-    pod.ask("INSERT INTO kept VALUES (2)")
+    pod.query("INSERT INTO kept VALUES (2)")
     pod.kill()
     pod.start()
     pod.await_ready()
-    assert pod.ask("SELECT sum(number) FROM kept") == 3
+    assert pod.query("SELECT sum(number) FROM kept") == 3
 
 
-def test_a_client_that_stays_does_not_hold_up_the_end(pod: Pod) -> None:
+def test_connected_client_does_not_delay_shutdown(pod: Pod) -> None:
     pod.start()
     pod.await_ready()
     client = psycopg2.connect(
@@ -134,25 +134,25 @@ def test_a_client_that_stays_does_not_hold_up_the_end(pod: Pod) -> None:
         password="first",  # noqa: S106 - of a test
     )
     began = time.monotonic()
-    assert pod.end() == 0
+    assert pod.stop() == 0
     assert time.monotonic() - began < 20
     client.close()
     assert "received fast shutdown request" in pod.log.read_text()
 
 
-def test_the_password_is_what_the_secret_says_at_each_start(pod: Pod) -> None:
+def test_password_follows_the_secret_at_each_start(pod: Pod) -> None:
     pod.start()
     pod.await_ready()
-    pod.end()
+    pod.stop()
     pod.set_password(_ODD_PASSWORD)
     pod.start()
     pod.await_ready()
-    assert pod.ask("SELECT current_user", _ODD_PASSWORD) == "flotilla"
+    assert pod.query("SELECT current_user", _ODD_PASSWORD) == "flotilla"
     with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
-        pod.ask("SELECT 1", "first")
+        pod.query("SELECT 1", "first")
 
 
-def test_a_kill_while_the_cluster_is_made_leaves_no_half_of_one(pod: Pod) -> None:
+def test_killed_initdb_leaves_no_partial_data(pod: Pod) -> None:
     pod.start()
     half = pod.data.with_name("postgresql.new")
     wait_until("initdb to begin", half.exists)
@@ -160,45 +160,47 @@ def test_a_kill_while_the_cluster_is_made_leaves_no_half_of_one(pod: Pod) -> Non
     assert not pod.data.exists()
     pod.start()
     pod.await_ready()
-    assert pod.ask("SELECT current_database()") == "flotilla"
+    assert pod.query("SELECT current_database()") == "flotilla"
     assert not half.exists()
 
 
-def test_data_of_another_version_is_left_alone_and_told(pod: Pod) -> None:
+def test_data_of_another_version_is_rejected_and_kept(pod: Pod) -> None:
     pod.start()
     pod.await_ready()
-    pod.end()
+    pod.stop()
     (pod.data / "PG_VERSION").write_text("9\n")
     assert pod.start().wait(_END_S) == 1
-    assert "has data of PostgreSQL 9, and this image has PostgreSQL 18" in pod.log.read_text()
+    assert "has data of PostgreSQL 9, but the image contains PostgreSQL 18" in pod.log.read_text()
     (pod.data / "PG_VERSION").write_text("18\n")
     pod.start()
     pod.await_ready()
 
 
-def test_a_volume_that_opened_the_folder_to_its_group_is_no_trouble(pod: Pod) -> None:
+def test_group_access_to_the_data_folder_is_accepted(pod: Pod) -> None:
     pod.start()
     pod.await_ready()
-    pod.end()
+    pod.stop()
     pod.data.chmod(0o2770)
     pod.start()
     pod.await_ready()
 
 
-def test_a_second_server_waits_for_the_first_to_end(pod: Pod) -> None:
-    """A pod that was deleted by force still runs when the next one starts: two servers would destroy the data."""
+def test_second_server_waits_for_the_first_to_stop(pod: Pod) -> None:
+    """A pod that was deleted by force still runs when the next one starts. Two servers would corrupt the data."""
     first = pod.start()
     pod.await_ready()
-    pod.ask("CREATE TABLE kept AS SELECT 1 AS number")
-    (pod.data / "postmaster.pid").write_text("999999\n", encoding="utf-8")  # as in another container: nobody it knows
+    pod.query("CREATE TABLE kept AS SELECT 1 AS number")
+    (pod.data / "postmaster.pid").write_text(
+        "999999\n", encoding="utf-8"
+    )  # as in another container: an unknown process id
     second = pod.run("start", "--max_connections=20", "--fsync=off")
-    wait_until("the second to wait", lambda: "waits until that has ended" in pod.log.read_text())
-    assert pod.ask("SELECT number FROM kept") == 1
+    wait_until("the second to wait", lambda: "is locked by another server; waiting" in pod.log.read_text())
+    assert pod.query("SELECT number FROM kept") == 1
     for child in psutil.Process(first.pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # those whose server was just killed end by themselves
+        with contextlib.suppress(psutil.NoSuchProcess):  # children of a server that was just killed exit by themselves
             child.kill()
     first.wait(_END_S)
     pod._process = second
     pod.await_ready()
-    assert pod.ask("SELECT number FROM kept") == 1
-    assert pod.end() == 0
+    assert pod.query("SELECT number FROM kept") == 1
+    assert pod.stop() == 0

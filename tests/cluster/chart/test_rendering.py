@@ -1,4 +1,4 @@
-"""The chart renders what it promises, and refuses what makes no sense."""
+"""Manifests that the chart renders, and values that it rejects."""
 
 import base64
 import dataclasses
@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.harness.images import CHART, ROOT
+from cluster.harness.images import CHART
+from flotilla import __version__
 from flotilla_broker.settings import Settings as BrokerSettings
 from flotilla_manager.settings import Settings as ManagerSettings
 
-from .conftest import Chart, Manifest, Refused, Rendered
+from .conftest import Chart, Manifest, Rendered, RenderError
 
 SERVERS = ("flotilla-broker", "flotilla-writer", "flotilla-reader")
 MANAGERS = ("flotilla-writer", "flotilla-reader")
 HOOKS = {"flotilla-test", "flotilla-upgrade", "flotilla-delete"}
 PODS = {*SERVERS, *HOOKS, "flotilla-operator", "flotilla-postgresql"}
-# Everything that is optional, at once: what holds for every pod has to hold for all of them.
+# All optional features at once: rules for every pod must hold for these pods, too.
 EVERYTHING: Manifest = {
     "readers": {"autoscaling": {"enabled": True}},
     "networkPolicy": {"enabled": True},
@@ -32,10 +33,10 @@ def rendered(request: pytest.FixtureRequest, chart: Chart, defaults: Rendered) -
     return defaults if request.param == "defaults" else chart.render(EVERYTHING)
 
 
-# -- what is there ------------------------------------------------------------------------------------------------
+# -- objects ------------------------------------------------------------------------------------------------------
 
 
-def test_the_defaults_are_a_whole_system(defaults: Rendered) -> None:
+def test_default_values_render_all_components(defaults: Rendered) -> None:
     hooks = {one["metadata"]["name"] for one in defaults.manifests if is_hook(one)}
     assert hooks == {*HOOKS, "q-flotilla-upgrade"}
     assert {(one["kind"], one["metadata"]["name"]) for one in defaults.manifests if not is_hook(one)} == {
@@ -72,7 +73,7 @@ def test_the_defaults_are_a_whole_system(defaults: Rendered) -> None:
 
 
 def is_hook(manifest: Manifest) -> bool:
-    """Tell whether a resource is there only while Helm does something."""
+    """Return whether a resource exists only during a Helm operation."""
     return "helm.sh/hook" in manifest["metadata"].get("annotations", {})
 
 
@@ -86,26 +87,26 @@ def is_hook(manifest: Manifest) -> bool:
         ("prod", {"nameOverride": "log"}, "prod-log"),
     ],
 )
-def test_names_begin_with_the_release(chart: Chart, release: str, values: Manifest, name: str) -> None:
+def test_names_start_with_the_release_name(chart: Chart, release: str, values: Manifest, name: str) -> None:
     rendered = chart.render(values, release=release)
     assert rendered.get("StatefulSet", f"{name}-broker")["spec"]["serviceName"] == f"{name}-broker"
     assert rendered.env(f"{name}-reader")["FLOTILLA_WRITER"] == f"http://{name}-writer.q.svc:8080"
     assert all(one["metadata"]["name"].removeprefix("q-").startswith(name) for one in rendered.manifests)
 
 
-def test_two_releases_in_a_namespace_have_nothing_in_common(chart: Chart) -> None:
+def test_two_releases_in_a_namespace_share_no_names_and_selectors(chart: Chart) -> None:
     one, other = chart.render(release="a"), chart.render(release="b")
     assert not one.names & other.names
     assert _selector(one, "a-flotilla-broker") != _selector(other, "b-flotilla-broker")
 
 
-def test_the_longest_names_fit_into_labels(chart: Chart) -> None:
+def test_longest_names_fit_into_labels(chart: Chart) -> None:
     rendered = chart.render({"nameOverride": "x" * 40}, release="r" * 53)
     longest = max((one["metadata"]["name"] for one in rendered.manifests if "Cluster" not in one["kind"]), key=len)
     assert len(longest) <= 63 - len("-0123456789")  # a StatefulSet's pods have a label with its name and revision
 
 
-def test_selectors_hold_what_never_changes(rendered: Rendered) -> None:
+def test_selectors_contain_only_stable_labels(rendered: Rendered) -> None:
     common = {f"app.kubernetes.io/{what}" for what in ("name", "instance", "component")}
     for one in rendered.manifests:
         expected = common | ({"flotilla.dev/broker"} if one["metadata"]["name"] == "flotilla-broker" else set())
@@ -116,7 +117,7 @@ def test_selectors_hold_what_never_changes(rendered: Rendered) -> None:
             assert set(one["spec"]["selector"]) == expected
 
 
-def test_everything_has_the_labels_that_tools_look_for(rendered: Rendered) -> None:
+def test_all_objects_have_the_recommended_labels(rendered: Rendered) -> None:
     expected = {f"app.kubernetes.io/{what}" for what in ("name", "instance", "managed-by", "part-of")}
     for one in rendered.manifests:
         by_helm = (
@@ -127,7 +128,7 @@ def test_everything_has_the_labels_that_tools_look_for(rendered: Rendered) -> No
         assert expected | by_helm <= set(one["metadata"]["labels"]), one["metadata"]["name"]
 
 
-def test_a_new_chart_with_the_same_image_replaces_no_pod(defaults: Rendered) -> None:
+def test_chart_version_is_not_part_of_pod_templates(defaults: Rendered) -> None:
     for one in defaults.manifests:
         if one["kind"] in {"Deployment", "StatefulSet"}:
             assert "helm.sh/chart" not in one["spec"]["template"]["metadata"]["labels"]
@@ -138,7 +139,7 @@ def test_a_new_chart_with_the_same_image_replaces_no_pod(defaults: Rendered) -> 
 # -- pods ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_pod_runs_without_rights(rendered: Rendered) -> None:
+def test_all_pods_run_unprivileged(rendered: Rendered) -> None:
     assert {name for name, _ in rendered.pods()} == PODS
     for name, pod in rendered.pods():
         assert pod["automountServiceAccountToken"] is False, name
@@ -156,23 +157,23 @@ def test_every_pod_runs_without_rights(rendered: Rendered) -> None:
         assert account["automountServiceAccountToken"] is False
 
 
-def test_only_those_who_speak_with_kubernetes_can(rendered: Rendered) -> None:
-    """A token is in the operator's pod and in hooks' alone, and each has an account of its own."""
-    speaks = {name for name, pod in rendered.pods() if any("projected" in volume for volume in pod["volumes"])}
-    assert speaks == {"flotilla-operator", "flotilla-upgrade", "flotilla-delete"}
+def test_only_pods_that_call_kubernetes_have_a_service_account_token(rendered: Rendered) -> None:
+    """The operator and the hooks, each with its own service account."""
+    callers = {name for name, pod in rendered.pods() if any("projected" in volume for volume in pod["volumes"])}
+    assert callers == {"flotilla-operator", "flotilla-upgrade", "flotilla-delete"}
     for name, pod in rendered.pods():
         bound = [one for one in rendered.manifests if one["kind"].endswith("RoleBinding")]
-        has_rights = pod["serviceAccountName"] in {one["subjects"][0]["name"] for one in bound}
-        assert has_rights == (name in speaks), name
+        has_permissions = pod["serviceAccountName"] in {one["subjects"][0]["name"] for one in bound}
+        assert has_permissions == (name in callers), name
 
 
-def test_no_pod_is_told_of_services_by_variables(rendered: Rendered) -> None:
+def test_pods_have_no_service_link_variables(rendered: Rendered) -> None:
     """A Service called `flotilla` would become FLOTILLA_PORT=tcp://..., which is the name of a setting."""
     for name, pod in rendered.pods():
         assert pod["enableServiceLinks"] is False, name
 
 
-def test_every_container_has_resources_and_those_that_serve_have_probes(rendered: Rendered) -> None:
+def test_containers_have_resources_and_servers_have_probes(rendered: Rendered) -> None:
     for name, pod in rendered.pods():
         for container in pod["containers"]:
             assert container["resources"]["requests"].keys() == {"cpu", "memory"}, name
@@ -183,7 +184,7 @@ def test_every_container_has_resources_and_those_that_serve_have_probes(rendered
                 assert "startupProbe" in container, name
 
 
-def test_liveness_asks_whether_the_loop_turns_and_readiness_for_more(rendered: Rendered) -> None:
+def test_liveness_and_readiness_probes_use_different_endpoints(rendered: Rendered) -> None:
     for name in SERVERS:
         (container,) = rendered.pod(name)["containers"]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -193,7 +194,7 @@ def test_liveness_asks_whether_the_loop_turns_and_readiness_for_more(rendered: R
             assert ports[request["port"]] == (8090 if name == "flotilla-broker" else 8080)
 
 
-def test_volumes_that_are_mounted_are_there(rendered: Rendered) -> None:
+def test_pods_mount_exactly_their_volumes(rendered: Rendered) -> None:
     for name, pod in rendered.pods():
         volumes = {volume["name"] for volume in pod["volumes"]}
         if name in {"flotilla-broker", "flotilla-postgresql"}:
@@ -203,7 +204,7 @@ def test_volumes_that_are_mounted_are_there(rendered: Rendered) -> None:
             assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}  # noqa: S108 - in a pod
 
 
-def test_the_image_comes_from_values(chart: Chart) -> None:
+def test_image_is_taken_from_values(chart: Chart) -> None:
     image = {"registry": "registry.example.com/team", "repository": "queue", "tag": "1.2", "pullPolicy": "Always"}
     values = {"image": image, "imagePullSecrets": [{"name": "key"}], "postgresql": {"image": "example.com/pg:16"}}
     for name, pod in chart.render(values).pods():
@@ -214,11 +215,11 @@ def test_the_image_comes_from_values(chart: Chart) -> None:
         assert pod["imagePullSecrets"] == [{"name": "key"}]
 
 
-def test_the_image_is_by_default_of_the_charts_version(defaults: Rendered) -> None:
-    assert defaults.pod("flotilla-broker")["containers"][0]["image"] == "flotilla:0.2.0"
+def test_default_image_tag_is_the_chart_version(defaults: Rendered) -> None:
+    assert defaults.pod("flotilla-broker")["containers"][0]["image"] == f"flotilla:{__version__}"
 
 
-def test_a_digest_wins_over_a_tag(chart: Chart) -> None:
+def test_image_digest_overrides_the_tag(chart: Chart) -> None:
     digest = "sha256:" + "0123456789abcdef" * 4
     rendered = chart.render({"image": {"tag": "1.2", "digest": digest}})
     assert rendered.pod("flotilla-broker")["containers"][0]["image"] == f"flotilla@{digest}"
@@ -234,18 +235,18 @@ def test_a_digest_wins_over_a_tag(chart: Chart) -> None:
         ("postgresql", "flotilla-postgresql"),
     ],
 )
-def test_where_pods_go_and_what_they_get_comes_from_values(chart: Chart, part: str, name: str) -> None:
-    place = {
+def test_scheduling_resources_and_metadata_of_pods_are_taken_from_values(chart: Chart, part: str, name: str) -> None:
+    scheduling = {
         "nodeSelector": {"disk": "fast"},
         "tolerations": [{"key": "queue", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
         "priorityClassName": "high",
     }
     resources = {"requests": {"cpu": "2", "memory": "3Gi"}, "limits": {"memory": "4Gi"}}
-    about = {"podAnnotations": {"note": 'a "quoted": text'}, "podLabels": {"team": "queue"}}
-    rendered = chart.render({part: {**place, **about, "resources": resources}})
+    pod_metadata = {"podAnnotations": {"note": 'a "quoted": text'}, "podLabels": {"team": "queue"}}
+    rendered = chart.render({part: {**scheduling, **pod_metadata, "resources": resources}})
     pod = rendered.pod(name)
-    assert {key: pod[key] for key in place} == place
+    assert {key: pod[key] for key in scheduling} == scheduling
     assert pod["containers"][0]["resources"] == resources
     made_by = rendered.of_kind("StatefulSet").get(name) or rendered.of_kind("Deployment")[name]
     metadata = made_by["spec"]["template"]["metadata"]
@@ -268,7 +269,7 @@ def test_brokers_and_readers_are_spread_over_hosts_and_zones(chart: Chart, defau
 # -- servers ------------------------------------------------------------------------------------------------------
 
 
-def test_brokers_say_where_they_are_and_know_managers(defaults: Rendered) -> None:
+def test_brokers_know_their_advertised_address_and_the_managers(defaults: Rendered) -> None:
     env = defaults.env("flotilla-broker")
     assert env["FLOTILLA_ADVERTISE_HOST"] == "$(POD_NAME).flotilla-broker.$(POD_NAMESPACE).svc"
     assert env["FLOTILLA_MANAGERS"] == "http://flotilla-writer.q.svc:8080,http://flotilla-reader.q.svc:8080"
@@ -276,7 +277,7 @@ def test_brokers_say_where_they_are_and_know_managers(defaults: Rendered) -> Non
     assert env["FLOTILLA_DATA"] == mount["mountPath"] + "/data"
 
 
-def test_managers_know_their_role_and_how_to_be_reached(defaults: Rendered) -> None:
+def test_managers_know_their_role_and_url(defaults: Rendered) -> None:
     writer, reader = (defaults.env(name) for name in MANAGERS)
     assert (writer["FLOTILLA_ROLE"], writer["FLOTILLA_URL"]) == ("writer", "http://flotilla-writer.q.svc:8080")
     assert (reader["FLOTILLA_ROLE"], reader["FLOTILLA_URL"]) == ("reader", "http://$(POD_IP):8080")
@@ -284,8 +285,8 @@ def test_managers_know_their_role_and_how_to_be_reached(defaults: Rendered) -> N
     assert {writer["FLOTILLA_NAME"], reader["FLOTILLA_NAME"]} == {"$(POD_NAME)"}
 
 
-def test_variables_refer_to_those_before_them(rendered: Rendered) -> None:
-    """Kubernetes fills in only what was defined earlier."""
+def test_variables_refer_only_to_earlier_variables(rendered: Rendered) -> None:
+    """Kubernetes expands only variables that were defined before."""
     for name in SERVERS:
         known: set[str] = set()
         for variable, value in rendered.env(name).items():
@@ -294,14 +295,14 @@ def test_variables_refer_to_those_before_them(rendered: Rendered) -> None:
             known.add(variable)
 
 
-@pytest.mark.parametrize(("replicas", "least"), [(1, "1"), (2, "2"), (3, "3"), (5, "3")])
-def test_no_topic_is_made_before_three_brokers_are_there_or_all(chart: Chart, replicas: int, least: str) -> None:
+@pytest.mark.parametrize(("replicas", "brokers_min"), [(1, "1"), (2, "2"), (3, "3"), (5, "3")])
+def test_minimal_number_of_brokers_is_three_or_all(chart: Chart, replicas: int, brokers_min: str) -> None:
     rendered = chart.render({"brokers": {"replicas": replicas}})
     assert rendered.get("StatefulSet", "flotilla-broker")["spec"]["replicas"] == replicas
-    assert {rendered.env(name)["FLOTILLA_BROKERS_MIN"] for name in MANAGERS} == {least}
+    assert {rendered.env(name)["FLOTILLA_BROKERS_MIN"] for name in MANAGERS} == {brokers_min}
 
 
-def test_settings_become_variables_as_servers_read_them(chart: Chart) -> None:
+def test_config_values_become_environment_variables(chart: Chart) -> None:
     brokers = {"segment_bytes": 67_108_864, "log_bytes_max": "9GiB", "heartbeat_s": 0.25, "log_level": "debug"}
     rendered = chart.render({"brokers": {"config": brokers}, "managers": {"config": {"wait_ms_max": 1_000_000}}})
     env = rendered.env("flotilla-broker")
@@ -316,7 +317,7 @@ def test_settings_become_variables_as_servers_read_them(chart: Chart) -> None:
     ("settings", "part", "pods"),
     [(BrokerSettings, "brokers", ("flotilla-broker",)), (ManagerSettings, "managers", MANAGERS)],
 )
-def test_every_setting_is_set_by_the_chart_or_by_values(
+def test_every_server_setting_is_set_by_the_chart_or_by_values(
     chart: Chart, settings: type[BrokerSettings | ManagerSettings], part: str, pods: tuple[str, ...]
 ) -> None:
     names = {one.name for one in dataclasses.fields(settings)}
@@ -325,16 +326,16 @@ def test_every_setting_is_set_by_the_chart_or_by_values(
     everything = chart.render(EVERYTHING)
     prefix = "FLOTILLA_"
     by_chart = {one.removeprefix(prefix).lower() for pod in pods for one in everything.env(pod) if prefix in one}
-    # Advertised by default as they should be, by other means, or of no use in a pod. Racks are told by the operator.
-    left_out = {"advertise_port", "advertise_peer_host", "advertise_peer_port", "secret", "rack"}
-    left_out |= {"database", "own_port", "reuse_port"}
+    # Correct by default, set in another way, or of no use in a pod. The operator sets racks.
+    not_set = {"advertise_port", "advertise_peer_host", "advertise_peer_port", "secret", "rack"}
+    not_set |= {"database", "own_port", "reuse_port"}
     assert open_to_users <= names
     assert not open_to_users & by_chart
-    assert names - by_chart - open_to_users <= left_out, "values.schema.json lacks settings that servers have"
+    assert names - by_chart - open_to_users <= not_set, "values.schema.json lacks settings that servers have"
     assert by_chart <= names
 
 
-def test_other_variables_can_be_added(chart: Chart) -> None:
+def test_extra_environment_variables_can_be_added(chart: Chart) -> None:
     extra = [{"name": "TZ", "value": "UTC"}, {"name": "FLOTILLA_LOG_FORMAT", "value": "human"}]
     rendered = chart.render({part: {"extraEnv": extra} for part in ("brokers", "writer", "readers")})
     for name in SERVERS:
@@ -342,7 +343,7 @@ def test_other_variables_can_be_added(chart: Chart) -> None:
         assert rendered.env(name)["FLOTILLA_LOG_FORMAT"] == "human"
 
 
-def test_commands_are_arguments_of_the_images_entrypoint(defaults: Rendered) -> None:
+def test_servers_are_started_as_arguments_of_the_entrypoint(defaults: Rendered) -> None:
     for name in SERVERS:
         (container,) = defaults.pod(name)["containers"]
         assert "command" not in container
@@ -350,16 +351,16 @@ def test_commands_are_arguments_of_the_images_entrypoint(defaults: Rendered) -> 
         assert container["args"] == ["python3", "-m", module]
 
 
-# -- nothing is lost ----------------------------------------------------------------------------------------------
+# -- durability ---------------------------------------------------------------------------------------------------
 
 
-def test_volumes_outlive_everything(rendered: Rendered) -> None:
+def test_volumes_are_retained(rendered: Rendered) -> None:
     for one in rendered.of_kind("StatefulSet").values():
         retain = {"whenDeleted": "Retain", "whenScaled": "Retain"}
         assert one["spec"]["persistentVolumeClaimRetentionPolicy"] == retain
 
 
-def test_secrets_outlive_the_release_and_are_long(defaults: Rendered) -> None:
+def test_secrets_are_kept_and_have_enough_characters(defaults: Rendered) -> None:
     for one in defaults.of_kind("Secret").values():
         assert one["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     secret = defaults.get("Secret", "flotilla-secret")["data"]["secret"]
@@ -371,7 +372,7 @@ def test_secrets_outlive_the_release_and_are_long(defaults: Rendered) -> None:
     assert database["password"].isalnum()
 
 
-def test_storage_comes_from_values(chart: Chart, defaults: Rendered) -> None:
+def test_storage_is_taken_from_values(chart: Chart, defaults: Rendered) -> None:
     storage = {"size": "2Ti", "storageClass": "fast"}
     rendered = chart.render({"brokers": {"storage": storage}, "postgresql": {"storage": storage}})
     for one in rendered.of_kind("StatefulSet").values():
@@ -381,11 +382,13 @@ def test_storage_comes_from_values(chart: Chart, defaults: Rendered) -> None:
     for one in defaults.of_kind("StatefulSet").values():
         (claim,) = one["spec"]["volumeClaimTemplates"]
         assert "storageClassName" not in claim["spec"]
-        assert "app.kubernetes.io/version" not in claim["metadata"]["labels"]  # it cannot be changed later
+        assert (
+            "app.kubernetes.io/version" not in claim["metadata"]["labels"]
+        )  # it is immutable, so an upgrade would fail
 
 
-def test_brokers_start_in_any_order_and_are_replaced_one_at_a_time(chart: Chart, defaults: Rendered) -> None:
-    """Kubernetes replaces none by itself: the operator does, when partitions can do without it."""
+def test_brokers_start_in_parallel_and_are_replaced_by_the_operator(chart: Chart, defaults: Rendered) -> None:
+    """Kubernetes replaces none by itself: the operator does, when all partitions stay available without the broker."""
     spec = defaults.get("StatefulSet", "flotilla-broker")["spec"]
     assert spec["podManagementPolicy"] == "Parallel"
     assert spec["updateStrategy"] == {"type": "OnDelete"}
@@ -395,27 +398,27 @@ def test_brokers_start_in_any_order_and_are_replaced_one_at_a_time(chart: Chart,
     assert by_hand.get("Broker", "flotilla-broker")["spec"]["update"] == "OnDelete"
 
 
-def test_a_cold_start_waits_for_nobody_who_waits_for_it(defaults: Rendered) -> None:
-    """Brokers find each other before they are ready, and the writer before it is: it is ready when they are there."""
+def test_cold_start_has_no_circular_wait(defaults: Rendered) -> None:
+    """Brokers resolve each other and the writer before these are ready: the writer becomes ready only with brokers."""
     assert defaults.get("Service", "flotilla-broker")["spec"]["publishNotReadyAddresses"] is True
     assert defaults.get("Service", "flotilla-broker")["spec"]["clusterIP"] == "None"
     assert defaults.get("Service", "flotilla-writer")["spec"]["publishNotReadyAddresses"] is True
     assert "publishNotReadyAddresses" not in defaults.get("Service", "flotilla")["spec"]
 
 
-def test_there_is_one_writer_and_the_old_one_leaves_first(defaults: Rendered) -> None:
+def test_old_writer_stops_before_the_new_one_starts(defaults: Rendered) -> None:
     spec = defaults.get("Deployment", "flotilla-writer")["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_readers_are_replaced_without_a_gap(defaults: Rendered) -> None:
+def test_rolling_update_of_readers_keeps_capacity(defaults: Rendered) -> None:
     spec = defaults.get("Deployment", "flotilla-reader")["spec"]
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
     (container,) = defaults.pod("flotilla-reader")["containers"]
     assert container["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", "5"]
 
 
-def test_one_broker_at_a_time_may_be_disturbed_and_one_reader_if_there_are_others(chart: Chart) -> None:
+def test_disruption_budgets_exist_for_brokers_and_for_several_readers(chart: Chart) -> None:
     few = chart.render({"readers": {"replicas": 1}})
     assert set(few.of_kind("PodDisruptionBudget")) == {"flotilla-broker"}
     many = chart.render({"readers": {"replicas": 1, "autoscaling": {"enabled": True, "minReplicas": 2}}})
@@ -429,7 +432,7 @@ def test_one_broker_at_a_time_may_be_disturbed_and_one_reader_if_there_are_other
 # -- readers ------------------------------------------------------------------------------------------------------
 
 
-def test_autoscaling_decides_about_readers_alone(chart: Chart, defaults: Rendered) -> None:
+def test_autoscaler_controls_only_the_readers(chart: Chart, defaults: Rendered) -> None:
     assert defaults.get("Deployment", "flotilla-reader")["spec"]["replicas"] == 2
     autoscaling = {"enabled": True, "minReplicas": 3, "maxReplicas": 7, "targetCPUUtilizationPercentage": 50}
     rendered = chart.render({"readers": {"autoscaling": autoscaling}})
@@ -443,16 +446,16 @@ def test_autoscaling_decides_about_readers_alone(chart: Chart, defaults: Rendere
 # -- secrets, TLS, the database -----------------------------------------------------------------------------------
 
 
-def test_callers_need_tokens_unless_somebody_says_otherwise(chart: Chart, defaults: Rendered) -> None:
+def test_authentication_is_on_by_default(chart: Chart, defaults: Rendered) -> None:
     opened = chart.render({"auth": {"enabled": False}})
     for name in SERVERS:
         assert defaults.env(name)["FLOTILLA_AUTH"] == "on"
         assert opened.env(name)["FLOTILLA_AUTH"] == "off"
         assert opened.env(name)["FLOTILLA_SECRET_FILE"] == "/etc/flotilla/secret/secret"  # noqa: S105 - a path
-    assert ("Secret", "flotilla-secret") in opened.names  # brokers know each other by it
+    assert ("Secret", "flotilla-secret") in opened.names  # brokers authenticate each other with it
 
 
-def test_a_secret_that_is_there_is_used_and_none_is_made(chart: Chart) -> None:
+def test_existing_secret_is_used_instead_of_a_generated_one(chart: Chart) -> None:
     rendered = chart.render({"auth": {"existingSecret": "mine", "existingSecretKey": "word"}})
     assert set(rendered.of_kind("Secret")) == {"flotilla-database"}
     for name in (*SERVERS, "flotilla-test"):
@@ -460,7 +463,7 @@ def test_a_secret_that_is_there_is_used_and_none_is_made(chart: Chart) -> None:
         assert (volume["secretName"], volume["items"]) == ("mine", [{"key": "word", "path": "secret"}])
 
 
-def test_with_a_database_of_ones_own_there_is_no_postgresql(chart: Chart) -> None:
+def test_external_database_replaces_postgresql(chart: Chart) -> None:
     mine = {"existingSecret": "mine", "existingSecretKey": "dsn"}
     rendered = chart.render({"database": mine, "networkPolicy": {"enabled": True}})
     assert not [one for one in rendered.names if "postgresql" in one[1]]
@@ -470,14 +473,14 @@ def test_with_a_database_of_ones_own_there_is_no_postgresql(chart: Chart) -> Non
         assert (volume["secretName"], volume["items"]) == ("mine", [{"key": "dsn", "path": "url"}])
 
 
-def test_postgresql_takes_a_password_that_is_there(chart: Chart) -> None:
+def test_existing_secret_of_postgresql_is_used(chart: Chart) -> None:
     rendered = chart.render({"postgresql": {"existingSecret": "mine"}})
     assert set(rendered.of_kind("Secret")) == {"flotilla-secret"}
     for name in (*MANAGERS, "flotilla-postgresql"):
         assert _volume(rendered, name, "database")["secretName"] == "mine"
 
 
-def test_postgresql_gets_settings_and_restarts_for_its_script(chart: Chart, defaults: Rendered) -> None:
+def test_postgresql_settings_are_arguments_and_its_user_changes_the_checksum(chart: Chart, defaults: Rendered) -> None:
     rendered = chart.render({"postgresql": {"config": {"max_connections": 2_000_000, "work_mem": "8MB"}, "uid": 70}})
     (container,) = rendered.pod("flotilla-postgresql")["containers"]
     assert container["args"] == ["--max_connections=2000000", "--work_mem=8MB"]
@@ -490,7 +493,7 @@ def test_postgresql_gets_settings_and_restarts_for_its_script(chart: Chart, defa
     assert checksum(rendered) != checksum(defaults)
 
 
-def test_servers_speak_tls_alone_if_there_are_certificates(chart: Chart) -> None:
+def test_servers_accept_only_tls_with_certificates(chart: Chart) -> None:
     rendered = chart.render({"tls": {"existingSecret": "certificates"}, "serviceMonitor": {"enabled": True}})
     for name in SERVERS:
         env = rendered.env(name)
@@ -508,11 +511,11 @@ def test_servers_speak_tls_alone_if_there_are_certificates(chart: Chart) -> None
     assert "FLOTILLA_PEER_CA" not in plain.env("flotilla-broker")
 
 
-# -- the way in ---------------------------------------------------------------------------------------------------
+# -- ingress and services -----------------------------------------------------------------------------------------
 
 
-def test_the_ingress_leads_to_the_public_port_alone(rendered: Rendered) -> None:
-    """The control API and metrics are on the other one."""
+def test_ingress_routes_only_to_the_public_port(rendered: Rendered) -> None:
+    """The control API and metrics are on the other port."""
     (rule,) = rendered.get("Ingress", "flotilla")["spec"]["rules"]
     paths = {path["path"]: path["backend"]["service"] for path in rule["http"]["paths"]}
     assert paths == {
@@ -532,7 +535,7 @@ def test_the_ingress_leads_to_the_public_port_alone(rendered: Rendered) -> None:
         assert rendered.env(name)["FLOTILLA_PUBLIC_PORT"] == "8081"
 
 
-def test_the_ingress_comes_from_values(chart: Chart, defaults: Rendered) -> None:
+def test_ingress_is_taken_from_values(chart: Chart, defaults: Rendered) -> None:
     spec = defaults.get("Ingress", "flotilla")["spec"]
     assert "ingressClassName" not in spec
     assert "host" not in spec["rules"][0]
@@ -550,19 +553,19 @@ def test_the_ingress_comes_from_values(chart: Chart, defaults: Rendered) -> None
     assert not chart.render({"ingress": {"enabled": False}}).of_kind("Ingress")
 
 
-def test_the_service_of_readers_can_be_a_load_balancer(chart: Chart) -> None:
+def test_public_service_can_be_a_load_balancer(chart: Chart) -> None:
     rendered = chart.render({"service": {"type": "LoadBalancer", "annotations": {"internal": "true"}}})
     service = rendered.get("Service", "flotilla")
     assert service["spec"]["type"] == "LoadBalancer"
-    assert [port["port"] for port in service["spec"]["ports"]] == [80], "the control API stays inside"
+    assert [port["port"] for port in service["spec"]["ports"]] == [80], "the control API is not exposed"
     assert rendered.get("Service", "flotilla-reader")["spec"].get("type", "ClusterIP") == "ClusterIP"
     assert service["metadata"]["annotations"] == {"internal": "true"}
 
 
-# -- who reaches whom, and who watches ------------------------------------------------------------------------------
+# -- network policies and monitoring --------------------------------------------------------------------------------
 
 
-def test_policies_let_in_whom_they_should(chart: Chart, defaults: Rendered) -> None:
+def test_network_policies_allow_only_the_needed_connections(chart: Chart, defaults: Rendered) -> None:
     assert not defaults.of_kind("NetworkPolicy")
     watcher = {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
     operator = {"podSelector": {"matchLabels": {"app": "operator"}}}
@@ -582,7 +585,7 @@ def test_policies_let_in_whom_they_should(chart: Chart, defaults: Rendered) -> N
     assert managers["podSelector"]["matchExpressions"][0]["values"] == ["writer", "reader"]
 
 
-def test_prometheus_is_told_of_all_servers(chart: Chart, defaults: Rendered) -> None:
+def test_service_monitors_cover_all_servers(chart: Chart, defaults: Rendered) -> None:
     assert not defaults.of_kind("ServiceMonitor")
     monitor = {"enabled": True, "labels": {"release": "prometheus"}, "interval": "15s"}
     rendered = chart.render({"serviceMonitor": monitor})
@@ -616,7 +619,7 @@ def test_helm_test_sends_records_through_the_readers(defaults: Rendered) -> None
     assert defaults.env("flotilla-test")["FLOTILLA_URL"] == "http://flotilla.q.svc:80"
 
 
-def test_the_notes_say_what_to_do_next(notes: Chart) -> None:
+def test_notes_list_the_next_steps(notes: Chart) -> None:
     text = _notes(notes, {})
     assert "kubectl --namespace q exec deployment/flotilla-writer" in text
     assert "flotilla tokens create me" in text
@@ -629,39 +632,35 @@ def test_the_notes_say_what_to_do_next(notes: Chart) -> None:
     assert "Authorization" not in without
 
 
-# -- the operator, and definitions of resources ---------------------------------------------------------------------
+# -- the operator, hooks and CRDs -----------------------------------------------------------------------------------
 
 
-def test_the_chart_carries_the_definitions_of_the_project() -> None:
-    ours = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "crds").glob("*.yaml")}
-    assert set(ours) == {f"{kind}.flotilla.dev.yaml" for kind in ("brokers", "pipelines", "topics")}
-    assert {path.name: path.read_text(encoding="utf-8") for path in (CHART / "crds").glob("*.yaml")} == ours
-
-
-def test_a_hook_brings_definitions_up_to_date(defaults: Rendered) -> None:
-    """Helm leaves them as they were when Flotilla was first installed."""
-    carried = defaults.get("ConfigMap", "flotilla-upgrade")["data"]
+def test_upgrade_hook_applies_the_crds(defaults: Rendered) -> None:
+    """Helm leaves CRDs as they were at the first installation."""
+    crds = defaults.get("ConfigMap", "flotilla-upgrade")["data"]
     for path in (CHART / "crds").glob("*.yaml"):
-        assert yaml.safe_load(carried[path.name]) == yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert yaml.safe_load(crds[path.name]) == yaml.safe_load(path.read_text(encoding="utf-8"))
     (container,) = defaults.pod("flotilla-upgrade")["containers"]
     for kind in ("statefulset", "service", "poddisruptionbudget"):
-        assert f"{kind}/flotilla-broker" in container["args"], "what an older chart made is kept"
+        assert f"{kind}/flotilla-broker" in container["args"], "objects of an older chart are kept"
 
 
-def test_where_brokers_are_not_defined_yet_only_the_hook_makes_the_resource(chart: Chart, defaults: Rendered) -> None:
-    """Helm looks for definitions before hooks run, and would refuse the upgrade."""
+def test_only_the_hook_creates_the_broker_if_its_crd_is_missing(chart: Chart, defaults: Rendered) -> None:
+    """Helm looks up CRDs before hooks run, and would reject the upgrade."""
     upgraded = chart.render(upgrades=True)
     assert not upgraded.of_kind("Broker")
     (container,) = upgraded.pod("flotilla-upgrade")["containers"]
     assert container["args"][-2:] == ["--apply", "/files/broker"]
     (later,) = defaults.pod("flotilla-upgrade")["containers"]
-    assert later["args"] == [*container["args"], "--only-change"], "Helm makes it where it can"
+    assert later["args"] == [*container["args"], "--only-change"], "Helm creates it if it can"
     made = yaml.safe_load(upgraded.get("ConfigMap", "flotilla-upgrade")["data"]["broker"])
     assert made == defaults.get("Broker", "flotilla-broker")
-    assert made["metadata"]["annotations"]["meta.helm.sh/release-name"] == "flotilla", "the next upgrade is Helm's"
+    assert made["metadata"]["annotations"]["meta.helm.sh/release-name"] == "flotilla", (
+        "Helm manages it from the next upgrade on"
+    )
 
 
-def test_the_operator_may_do_what_it_does_and_reads_no_secrets(chart: Chart, defaults: Rendered) -> None:
+def test_operator_role_has_no_wildcards_and_no_secrets(chart: Chart, defaults: Rendered) -> None:
     rules = defaults.get("Role", "flotilla-operator")["rules"]
     assert not any("*" in rule[key] for rule in rules for key in ("apiGroups", "resources", "verbs"))
     assert not any("secrets" in rule["resources"] for rule in rules)
@@ -672,20 +671,20 @@ def test_the_operator_may_do_what_it_does_and_reads_no_secrets(chart: Chart, def
         assert "q-flotilla-operator" not in chart.render(values).of_kind("ClusterRole")
 
 
-def test_a_rollback_does_not_delete_brokers(defaults: Rendered) -> None:
-    """Helm would, where the version of before had no such resource; the hook before removal does, and only that."""
+def test_rollback_does_not_delete_brokers(defaults: Rendered) -> None:
+    """Helm would, if the previous revision had no Broker. Only the pre-delete hook deletes it."""
     assert defaults.get("Broker", "flotilla-broker")["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
-def test_brokers_have_the_account_that_is_named(chart: Chart, defaults: Rendered) -> None:
-    """By default they have one of their own, which the operator makes."""
+def test_brokers_use_the_named_service_account(chart: Chart, defaults: Rendered) -> None:
+    """By default they have their own, which the operator creates."""
     assert "serviceAccountName" not in defaults.get("Broker", "flotilla-broker")["spec"]["template"]
     for given, name in (({"create": False, "name": "x"}, "x"), ({"create": False}, "default"), ({"name": "x"}, "x")):
         made = chart.render({"serviceAccount": given}).get("Broker", "flotilla-broker")
         assert made["spec"]["template"]["serviceAccountName"] == name
 
 
-def test_hooks_run_where_the_operator_may(chart: Chart) -> None:
+def test_hooks_are_scheduled_like_the_operator(chart: Chart) -> None:
     tolerations = [{"key": "dedicated", "operator": "Exists"}]
     rendered = chart.render({"operator": {"tolerations": tolerations, "nodeSelector": {"disk": "fast"}}})
     for name in ("flotilla-upgrade", "flotilla-delete", "flotilla-operator"):
@@ -693,9 +692,9 @@ def test_hooks_run_where_the_operator_may(chart: Chart) -> None:
         assert (pod["tolerations"], pod["nodeSelector"]) == (tolerations, {"disk": "fast"})
 
 
-def test_hooks_may_do_what_they_do_and_nothing_else(defaults: Rendered) -> None:
-    """By name, wherever Kubernetes can: what is made does not have one yet."""
-    rights = [
+def test_hooks_have_exactly_the_permissions_that_they_need(defaults: Rendered) -> None:
+    """By resource name where Kubernetes supports it, i.e. not for create and list."""
+    permissions = [
         (name, resource, rule["verbs"], rule.get("resourceNames"))
         for kind in ("Role", "ClusterRole")
         for name, role in defaults.of_kind(kind).items()
@@ -705,7 +704,7 @@ def test_hooks_may_do_what_they_do_and_nothing_else(defaults: Rendered) -> None:
     ]
     broker = ["flotilla-broker"]
     definitions = ["brokers.flotilla.dev", "pipelines.flotilla.dev", "topics.flotilla.dev"]
-    assert sorted(rights, key=str) == [
+    assert sorted(permissions, key=str) == [
         ("flotilla-delete", "brokers", ["get", "delete"], broker),
         ("flotilla-delete", "deployments", ["patch"], ["flotilla-operator"]),
         ("flotilla-delete", "pods", ["get", "list", "delete"], None),
@@ -720,7 +719,7 @@ def test_hooks_may_do_what_they_do_and_nothing_else(defaults: Rendered) -> None:
     ]
 
 
-# -- what is refused ----------------------------------------------------------------------------------------------
+# -- invalid values -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -752,8 +751,8 @@ def test_hooks_may_do_what_they_do_and_nothing_else(defaults: Rendered) -> None:
         ({"postgresql": {"uid": 0}}, "/postgresql/uid"),
     ],
 )
-def test_values_that_make_no_sense_are_refused_by_name(chart: Chart, values: Manifest, key: str) -> None:
-    with pytest.raises(Refused, match=key):
+def test_invalid_value_is_rejected_with_its_key(chart: Chart, values: Manifest, key: str) -> None:
+    with pytest.raises(RenderError, match=key):
         chart.render(values)
 
 
@@ -764,7 +763,7 @@ def test_every_value_is_in_the_schema() -> None:
     assert documented == set(schema["properties"]) - {"global"}
 
 
-# -- looking things up --------------------------------------------------------------------------------------------
+# -- helpers ------------------------------------------------------------------------------------------------------
 
 
 def _selector(rendered: Rendered, name: str) -> Manifest:
@@ -773,14 +772,14 @@ def _selector(rendered: Rendered, name: str) -> Manifest:
     return labels
 
 
-def test_without_spark_nobody_may_make_pods(chart: Chart) -> None:
+def test_no_role_may_create_pods_without_spark(chart: Chart) -> None:
     rendered = chart.render({"spark": {"enabled": False}})
     assert not [one for one in rendered.manifests if one["metadata"]["name"].endswith("-spark")]
     for kind in ("Role", "ClusterRole"):
         for role in rendered.of_kind(kind).values():
             assert not [rule for rule in role["rules"] if "pods" in rule["resources"] and "create" in rule["verbs"]]
-    (looked,) = [one for one in rendered.get("Role", "flotilla-operator")["rules"] if one["resources"] == ["pipelines"]]
-    assert looked["verbs"] == ["get", "list", "watch", "delete"], "it says of each that it does not run"
+    (rule,) = [one for one in rendered.get("Role", "flotilla-operator")["rules"] if one["resources"] == ["pipelines"]]
+    assert rule["verbs"] == ["get", "list", "watch", "delete"], "it reports that Pipelines do not run"
     names = {one["name"] for one in rendered.pod("flotilla-operator")["containers"][0]["env"]}
     assert "FLOTILLA_SPARK_IMAGE" not in names
 

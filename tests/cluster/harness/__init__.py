@@ -1,5 +1,5 @@
-"""A real Kubernetes for the tests: one node, made from package registries alone, that leaves no trace.
+"""A real Kubernetes for tests: one node, built from package registries only, which leaves nothing behind.
 
-`programs` builds Kubernetes and what belongs to it, `images` makes container images without a registry, `node` runs
-the node in namespaces of its own, `cluster` is what tests and `make cluster` use. `machine` says what has to be there.
+`programs` builds Kubernetes and its components, `images` builds container images without a registry, `node` runs the
+node in its own namespaces, and `cluster` is the API for tests and `make cluster`. `machine` checks the requirements.
 """

@@ -1,4 +1,4 @@
-"""Keeps a cluster running for work: python -m cluster.harness [build]. Ctrl-C ends it."""
+"""Run a cluster for development: python -m cluster.harness [build]. Ctrl-C stops it."""
 
 import contextlib
 import signal
@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 
 from cluster.harness import cluster, images
-from cluster.harness.cache import say
-from cluster.harness.machine import what_is_missing
+from cluster.harness.cache import report
+from cluster.harness.machine import missing_requirement
 from cluster.harness.programs import MODULES, programs
 
 
 def main(words: list[str]) -> int:
-    """Build what is missing; unless that is all, keep a cluster until Ctrl-C."""
-    missing = what_is_missing()
+    """Build what is missing; without `build`, run a cluster until Ctrl-C."""
+    missing = missing_requirement()
     if missing is not None:
-        say(missing)
+        report(missing)
         return 1
     if words == ["build"]:
         for module in MODULES:
@@ -23,7 +23,7 @@ def main(words: list[str]) -> int:
         images.all_images()
         return 0
     with cluster.running() as found:
-        say("Ctrl-C ends it. In another terminal:")
+        report("Press Ctrl-C to stop it. In another terminal:")
         programs_at = sorted({str(Path(program).parent) for program in (found.kubectl_program, found.helm_program)})
         for name, value in {
             "KUBECONFIG": found.kubeconfig,
@@ -32,7 +32,7 @@ def main(words: list[str]) -> int:
             "FLOTILLA_HTTPS": found.https,
             "PATH": ":".join([*programs_at, "$PATH"]),
         }.items():
-            print(f"export {name}={value}", flush=True)  # noqa: T201 - this is what it is for
+            print(f"export {name}={value}", flush=True)  # noqa: T201 - the output of the command
         with contextlib.suppress(KeyboardInterrupt):
             signal.pause()
     return 0

@@ -1,4 +1,4 @@
-"""Where things are in a cluster. None of these addresses exists outside of the node's own network namespace."""
+"""Addresses in a cluster. They exist only in the network namespace of the node."""
 
 NODE = "10.203.0.2"
 NODE_NAME = "node"
@@ -6,4 +6,4 @@ SERVICES = "10.96.0.0/16"
 API_SERVICE = "10.96.0.1"
 PODS = "10.244.0.0/24"
 API_PORT = 6443
-FORWARDED = (API_PORT, 80, 443)  # ports of the node that can be reached from this machine, by other numbers
+FORWARDED = (API_PORT, 80, 443)  # ports of the node that are forwarded to other ports of this machine

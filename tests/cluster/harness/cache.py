@@ -1,4 +1,4 @@
-"""The cache folder: what takes long to make is made once, by one process at a time, and found again by every clone."""
+"""The cache folder: builds that take long are made once, by one process at a time, and shared by all clones."""
 
 import fcntl
 import os
@@ -10,43 +10,43 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-_LINES = 40  # of a command's output that are shown when it fails
+_LINES = 40  # lines of output that are shown when a command fails
 _ALONE = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-_SHOWN_S = 60  # how often one hears that something is still being made
+_SHOWN_S = 60  # interval of messages about a running build
 
 
 class CommandFailed(RuntimeError):
-    """A command ended in error; the text has its last lines."""
+    """A command failed; the message has its last lines."""
 
 
 def folder() -> Path:
-    """Tell where things are kept."""
+    """Return the cache folder."""
     found = Path(os.environ.get("FLOTILLA_CACHE") or Path.home() / ".cache" / "flotilla") / "cluster"
     found.mkdir(parents=True, exist_ok=True)
     return found.resolve()
 
 
-def say(text: str) -> None:
-    """Show progress, also where pytest keeps what is printed to itself."""
+def report(text: str) -> None:
+    """Print progress, also if pytest captures output."""
     print(f"cluster: {text}", file=sys.__stderr__, flush=True)
 
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Be the only process that makes `name`."""
+    """Hold the lock for making `name`."""
     with (folder() / f"{name}.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waits for another process that makes {name}")
+            report(f"waiting for another process that builds {name}")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def made(name: str, key: str, make: Callable[[Path], None], kept_s: float = 24 * 3600) -> Path:
-    """Have a folder `name`-`key`: find it, or make it as a whole or not at all.
+    """Return the folder `name`-`key`; make it, atomically, if it does not exist.
 
-    Others of that name go when nobody has asked for them for `kept_s`: until then, another clone may be using them.
+    Other folders of that name are deleted if they were not used for `kept_s`, because another clone may use them.
     """
     place = folder() / f"{name}-{key}"
     with locked(name):
@@ -57,15 +57,15 @@ def made(name: str, key: str, make: Callable[[Path], None], kept_s: float = 24 *
             if old.stat().st_mtime < time.time() - kept_s:
                 shutil.rmtree(old)
         began = time.monotonic()
-        say(f"makes {name} (once; it is kept in the cache folder)")
+        report(f"building {name} (once, for the cache folder)")
         half = folder() / f".{name}"
         if half.exists():
-            shutil.rmtree(half)  # of a run that was killed: what was mounted there is gone with its namespaces
+            shutil.rmtree(half)  # of a killed run, whose mounts ended with its namespaces
         half.mkdir()
         make(half)
         os.utime(half)
         half.rename(place)
-        say(f"made {name} in {time.monotonic() - began:.0f} s")
+        report(f"built {name} in {time.monotonic() - began:.0f} s")
     return place
 
 
@@ -78,10 +78,10 @@ def run(
     seconds: float = 3600,
     alone: bool = False,
 ) -> str:
-    """Run a command; return what it printed. Raises CommandFailed. With `log`, its output goes there, too.
+    """Run a command; return its output. Raises CommandFailed. With `log`, the output is also written to a file.
 
-    With `alone`, it runs in mount and process namespaces of its own, and dies with us: nothing that it mounted or
-    started is left, however this ends.
+    With `alone`, it runs in its own mount and process namespaces and dies with this process, so that no mounts or
+    processes are left.
     """
     words = [*(_ALONE if alone else ()), *(str(word) for word in command)]
     began = time.monotonic()
@@ -104,7 +104,7 @@ def run(
                 if passed > seconds:
                     process.kill()
                     raise CommandFailed(f"{' '.join(words)} took longer than {seconds:.0f} s") from None
-                say(f"still at it after {passed:.0f} s: {' '.join(map(str, command[:2]))}")
+                report(f"still running after {passed:.0f} s: {' '.join(map(str, command[:2]))}")
     if log is not None:
         log.write_text(output)
     if process.returncode != 0:

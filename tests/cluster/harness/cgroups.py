@@ -1,4 +1,4 @@
-"""Control groups of a node: pods are put below a group of ours, so that they can be told from others' and removed."""
+"""Control groups of a node: pods are below a group of the harness, so that they can be found and removed."""
 
 import time
 from pathlib import Path
@@ -6,21 +6,28 @@ from pathlib import Path
 _ROOT = Path("/sys/fs/cgroup")
 _PATIENCE_S = 10.0
 _PAUSE_S = 0.05
-_COPIED = ("cpuset.cpus", "cpuset.mems")  # a new group of the first version has neither, and takes no process then
+# CPU weight of all pods together, in processes: the default of one would starve them while other tests run. The
+# files of cgroup v1 and v2, each with the weight of one process.
+_WEIGHT_PROCESSES = 16
+_WEIGHTS = {"cpu.shares": 1024, "cpu.weight": 100}
+_COPIED = ("cpuset.cpus", "cpuset.mems")  # a new v1 group has neither, and accepts no process without them
 
 
 def make(name: str) -> None:
-    """Make a group in every hierarchy."""
+    """Create a group in every hierarchy."""
     for hierarchy in _hierarchies():
         group = hierarchy / name
         group.mkdir(exist_ok=True)
         for setting in _COPIED:
             if (hierarchy / setting).exists() and (group / setting).exists():
                 (group / setting).write_text((hierarchy / setting).read_text())
+        for setting, weight in _WEIGHTS.items():
+            if (group / setting).exists():
+                (group / setting).write_text(str(_WEIGHT_PROCESSES * weight))
 
 
 def remove(name: str) -> None:
-    """Remove a group, and all below it, of which every process is dead."""
+    """Remove a group and its descendants, whose processes have all ended."""
     for hierarchy in _hierarchies():
         group = hierarchy / name
         if not group.exists():
@@ -31,7 +38,7 @@ def remove(name: str) -> None:
 
 
 def _remove_empty(path: Path) -> None:
-    """Remove one group; the kernel may take a moment to notice that its last process is gone."""
+    """Remove one group; the kernel can take some time to notice that its last process has ended."""
     deadline = time.monotonic() + _PATIENCE_S
     while path.exists():
         try:
@@ -43,7 +50,7 @@ def _remove_empty(path: Path) -> None:
 
 
 def _hierarchies() -> list[Path]:
-    """Name where groups are: one place in the second version, one for each controller in the first."""
+    """Return the mount points: one for v2, one for each controller for v1."""
     if (_ROOT / "cgroup.controllers").exists():
         return [_ROOT]
     return [path for path in sorted(_ROOT.iterdir()) if path.is_dir() and not path.is_symlink()]

@@ -1,7 +1,7 @@
-"""A cluster as tests see it: made, asked, and gone without a trace.
+"""A cluster, as tests use it.
 
-Everything that a node writes is in one folder of the cache folder, under a lock that is free as soon as both the tests
-and the node are dead: whoever comes next removes what a killed run has left (its folder, its cgroups).
+Everything that a node writes is in one folder of the cache folder, under a lock that is released when both the tests
+and the node have ended. The next run removes what a killed run has left: its folder and its cgroups.
 """
 
 import contextlib
@@ -15,13 +15,15 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
 from cluster.harness import cache, cgroups, images
 from cluster.harness.addresses import API_PORT, FORWARDED, NODE_NAME
-from cluster.harness.cache import CommandFailed, say
-from cluster.harness.machine import what_is_missing
+from cluster.harness.api_reader import ApiReader, parse
+from cluster.harness.cache import CommandFailed, report
+from cluster.harness.machine import missing_requirement
 from cluster.harness.pki import make_pki
 from cluster.harness.plan import Plan
 from cluster.harness.programs import COREDNS, ETCD, HELM, KUBERNETES, programs
@@ -30,26 +32,26 @@ _TESTS = Path(__file__).resolve().parents[2]
 _MANIFESTS = Path(__file__).parent / "manifests"
 _START_S = 300
 _VOLUMES = 48
-_VOLUME_SIZE = "64Gi"  # what is promised; a folder has no size
+_VOLUME_SIZE = "64Gi"  # nominal: a folder has no size limit
 _PAUSE_S = 0.1
 _NODES_MAX = 64  # on one machine
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that answers."""
+    """A running cluster."""
 
     kubeconfig: Path
     kubectl_program: str
     helm_program: str
     image_prefix: str
-    http: str | None  # where the ingress controller is, if there is one that we know of
+    http: str | None  # address of the ingress controller, if known
     https: str | None
     is_ours: bool = True
 
     @property
     def environment(self) -> dict[str, str]:
-        """What kubectl and Helm are told: which cluster, and to keep what they remember of ours beside it."""
+        """Environment of kubectl and Helm: the cluster, and a private folder for their caches."""
         if not self.is_ours:
             return {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
         kept = str(self.kubeconfig.parent / "client")
@@ -64,9 +66,21 @@ class Cluster:
         """Run Helm; raises CommandFailed."""
         return self._run([self.helm_program, *words], None, seconds)
 
-    def get(self, *words: str) -> Any:  # noqa: ANN401 - whatever kubectl shows
-        """Get resources as data."""
-        return json.loads(self.kubectl("get", *words, "--output=json"))
+    def get(self, *words: str, namespace: str = "default") -> Any:  # noqa: ANN401 - whatever kubectl shows
+        """Get resources as JSON, like `kubectl get`; raises CommandFailed."""
+        request = parse(words, namespace)
+        if request is not None:
+            return self._reader.read(request)
+        return json.loads(self.kubectl(f"--namespace={namespace}", "get", *words, "--output=json"))
+
+    @cached_property
+    def _reader(self) -> ApiReader:
+        return ApiReader(self.kubectl_program, self.environment)
+
+    def close(self) -> None:
+        """Stop the proxy that reads from it. The cluster continues."""
+        if "_reader" in self.__dict__:
+            self._reader.close()
 
     def apply(self, text: str) -> None:
         """Apply manifests."""
@@ -89,14 +103,14 @@ class Cluster:
 
 @contextlib.contextmanager
 def running() -> Iterator[Cluster]:
-    """Have a cluster of our own for as long as it is needed. What is missing is built first."""
-    missing = what_is_missing()
+    """Run a cluster during the block. Missing builds are made first."""
+    missing = missing_requirement()
     if missing is not None:
         raise RuntimeError(missing)
     began = time.monotonic()
     found = {module.name: programs(module) for module in (KUBERNETES, ETCD, COREDNS, HELM)}
     archives = [str(image.archive) for image in images.all_images()]
-    say(f"programs and images are there after {time.monotonic() - began:.0f} s")
+    report(f"programs and images ready after {time.monotonic() - began:.0f} s")
     sweep()
     with _place() as (folder, number, lock), _listening() as sockets:
         began = time.monotonic()
@@ -104,7 +118,7 @@ def running() -> Iterator[Cluster]:
         with _node(plan, folder, lock) as process:
             addresses = {port: f"127.0.0.1:{sock.getsockname()[1]}" for port, sock in sockets.items()}
             for sock in sockets.values():
-                sock.close()  # the node has them now: when it is gone, so are they
+                sock.close()  # the node holds them now
             cluster = Cluster(
                 kubeconfig=Path(plan.pki, "admin.conf"),
                 kubectl_program=plan.programs["kubectl"],
@@ -115,8 +129,9 @@ def running() -> Iterator[Cluster]:
             )
             _wait_started(process, folder)
             _furnish(cluster)
-            say(f"Kubernetes {KUBERNETES.version} answers after {time.monotonic() - began:.0f} s")
-            yield cluster
+            report(f"Kubernetes {KUBERNETES.version} ready after {time.monotonic() - began:.0f} s")
+            with contextlib.closing(cluster):
+                yield cluster
 
 
 def sweep() -> None:
@@ -126,7 +141,7 @@ def sweep() -> None:
             lock = _take(folder)
             if lock is not None:
                 with lock:
-                    say(f"removes what an earlier run has left in {folder}")
+                    report(f"removing the remains of a killed run: {folder}")
                     _remove(folder, int(folder.name))
 
 
@@ -138,7 +153,7 @@ def _nodes() -> Path:
 
 @contextlib.contextmanager
 def _place() -> Iterator[tuple[Path, int, IO[str]]]:
-    """Take a folder of our own, and with it a cgroup of the same number; leave nothing of it."""
+    """Reserve a folder and the cgroup of the same number; remove both at the end."""
     with cache.locked("nodes"):
         number, lock = _first_free()
     folder = _nodes() / str(number)
@@ -153,16 +168,16 @@ def _place() -> Iterator[tuple[Path, int, IO[str]]]:
 def _first_free() -> tuple[int, IO[str]]:
     for number in range(_NODES_MAX):
         folder = _nodes() / str(number)
-        if not folder.exists():  # one that is there is in use, or still dying
+        if not folder.exists():  # an existing folder is in use, or its node is still ending
             folder.mkdir()
             lock = _take(folder)
-            assert lock is not None, "whoever makes a folder holds the lock of all"
+            assert lock is not None, "a new folder is created under the lock of all"
             return number, lock
     raise RuntimeError(f"there are {_NODES_MAX} clusters on this machine already")
 
 
 def _take(folder: Path) -> IO[str] | None:
-    """Take a node's folder, unless it is in use."""
+    """Lock the folder of a node, unless it is in use."""
     lock = (folder / "lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,7 +188,7 @@ def _take(folder: Path) -> IO[str] | None:
 
 
 def _remove(folder: Path, number: int) -> None:
-    """Remove what a dead node has left. Its processes, mounts and network are gone with its namespaces."""
+    """Remove what a dead node has left. Its processes, mounts and network ended with its namespaces."""
     cgroups.remove(_cgroup(number))
     shutil.rmtree(folder)
 
@@ -184,7 +199,7 @@ def _cgroup(number: int) -> str:
 
 @contextlib.contextmanager
 def _listening() -> Iterator[dict[int, socket.socket]]:
-    """Listen on the loopback for what leads into the node."""
+    """Listen on loopback for connections into the node."""
     with contextlib.ExitStack() as stack:
         yield {port: stack.enter_context(socket.create_server(("127.0.0.1", 0))) for port in FORWARDED}
 
@@ -215,7 +230,7 @@ def _make_plan(
 
 @contextlib.contextmanager
 def _node(plan: Plan, folder: Path, lock: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a node in namespaces of its own, and end it in the end."""
+    """Run a node in its own namespaces during the block."""
     isolate = [
         "unshare",
         "--mount",
@@ -234,7 +249,7 @@ def _node(plan: Plan, folder: Path, lock: IO[str]) -> Iterator[subprocess.Popen[
             stderr=log,
             cwd="/",
             env={**os.environ, "PYTHONPATH": str(_TESTS), "PYTHONDONTWRITEBYTECODE": "1"},
-            pass_fds=[lock.fileno(), *plan.listening.values()],  # the folder is taken for as long as the node lives
+            pass_fds=[lock.fileno(), *plan.listening.values()],  # the folder is locked as long as the node lives
             start_new_session=True,  # Ctrl-C is for the tests; the node ends after them
         )
     try:
@@ -258,7 +273,7 @@ def _wait_started(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 def _furnish(cluster: Cluster) -> None:
-    """Give a new cluster what others have: volumes, an ingress controller."""
+    """Install what clusters usually have: volumes and an ingress controller."""
     cluster.apply((_MANIFESTS / "storage.yaml").read_text())
     cluster.apply("\n---\n".join(json.dumps(_volume(at)) for at in range(_VOLUMES)))
     cluster.apply((_MANIFESTS / "ingress.yaml").read_text())

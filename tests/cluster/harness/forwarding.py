@@ -1,8 +1,8 @@
-"""From this machine's loopback into the node: connections that are accepted here are opened there.
+"""Forwards connections from the loopback of this machine into the node.
 
-A socket stays in the network namespace in which it was made. So the harness makes listening sockets on the loopback,
-and this process, inside the node, accepts from them and connects to the node. Nothing of the node is in this machine's
-own network, no packet can lose its way when the node is gone, and nobody else reaches it.
+A socket stays in the network namespace in which it was created. The harness creates listening sockets on loopback, and
+this process, inside the node, accepts connections from them and connects to the node. The node is therefore not part of
+the machine's network, and only local users reach it.
 
 Started by `node.py` as: python -m cluster.harness.forwarding FD=PORT ...
 """
@@ -18,10 +18,10 @@ _CHUNK_BYTES = 1 << 18
 
 
 async def forward(listening: socket.socket, port: int) -> None:
-    """Pass on everything that comes to a listening socket."""
+    """Forward all connections of a listening socket."""
 
     async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):  # whoever is there hangs up; so do we
+        with contextlib.suppress(OSError):  # if one side disconnects, close the other
             there = await asyncio.open_connection(NODE, port, limit=_CHUNK_BYTES)
             await asyncio.gather(pump(reader, there[1]), pump(there[0], writer))
         writer.close()
@@ -43,7 +43,7 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def main(words: list[str]) -> None:
-    """Forward all."""
+    """Forward all sockets."""
     pairs = [word.split("=") for word in words]
     await asyncio.gather(*(forward(socket.socket(fileno=int(number)), int(port)) for number, port in pairs))
 

@@ -1,7 +1,7 @@
-"""Container images without a registry: a base made of Debian's packages, and what is built on it.
+"""Container images without a registry: a base image of Debian packages, and images on top of it.
 
-The project's own images are built with the project's own Dockerfile, unchanged, on a base that stands in for the one
-that it names. Layers and archives are kept in the cache folder, so that only what changed is built again.
+The project's images are built with its own Dockerfile, unchanged, on a base that replaces the one it names. Layers and
+archives are in the cache folder, so that only changes are built again.
 """
 
 import hashlib
@@ -14,14 +14,14 @@ from pathlib import Path
 import yaml
 
 from cluster.harness import cache
-from cluster.harness.cache import made, run, say
+from cluster.harness.cache import made, report, run
 from cluster.harness.programs import INGRESS, programs
 
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "helm" / "flotilla"
 PAUSE = "localhost/pause:1"
 CONTROLLER = "localhost/ingress:1"
-# These have the names that the chart asks for by default, so that it installs here as it does anywhere.
+# These have the default names of the chart, so that it installs without changes.
 TAG: str = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
 SERVERS = f"docker.io/library/flotilla:{TAG}"
 SPARK = f"docker.io/library/flotilla-spark:{TAG}"
@@ -30,20 +30,20 @@ _CONTAINERS = Path(__file__).parent / "containers"
 _SUITE = "bookworm"
 _PACKAGES = ("python3", "python3-venv", "ca-certificates")
 _TRUST = Path("etc/ssl/certs/ca-certificates.crt")
-_KEPT_S = 3600  # archives are large, and read once, when a node starts
-_LAYERS_MAX = 150  # a change of the project leaves a few behind, which nothing uses any more
+_KEPT_S = 3600  # archives are large, and read once when a node starts
+_LAYERS_MAX = 150  # each change of the project leaves some unused layers
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image as a file that a container runtime can import."""
+    """An image as an archive that a container runtime can import."""
 
     name: str
     archive: Path
 
 
 def all_images() -> list[Image]:
-    """Have every image that a cluster starts with."""
+    """Return all images that a cluster starts with."""
     with cache.locked("images"):
         if len(_buildah("images", "--all", "--quiet").split()) > _LAYERS_MAX:
             _buildah("rmi", "--all", "--force")
@@ -51,7 +51,7 @@ def all_images() -> list[Image]:
 
 
 def servers() -> Image:
-    """Build the image of the servers, from the project as it is now."""
+    """Build the image of the servers from the current project."""
     arguments = ["--build-arg", f"BASE={_base()}", "--file", str(ROOT / "Dockerfile")]
     return _build("servers", SERVERS, ROOT, arguments)
 
@@ -70,7 +70,7 @@ def postgresql() -> Image:
 
 
 def pause() -> Image:
-    """Build the image that every pod begins with."""
+    """Build the sandbox image of pods."""
 
     def compile_it(folder: Path) -> None:
         run(["gcc", "-static", "-Os", "-o", folder / "pause", _CONTAINERS / "pause.c"])
@@ -85,13 +85,13 @@ def controller() -> Image:
 
 
 def _base() -> str:
-    """Have the base image; return its name, which says what it was made of."""
+    """Return the name of the base image, which contains a hash of its inputs; build it if it does not exist."""
 
     def bootstrap(folder: Path) -> None:
         rootfs = folder / "rootfs"
         command = ["debootstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}", _SUITE, str(rootfs)]
         run([*command, *_mirror()], log=folder / "debootstrap.log", alone=True)
-        shutil.copyfile(Path("/") / _TRUST, rootfs / _TRUST)  # whom this machine trusts, the image trusts
+        shutil.copyfile(Path("/") / _TRUST, rootfs / _TRUST)  # the image trusts the same CAs as this machine
         (rootfs / "etc" / "pip.conf").write_text(f"[global]\ncert = /{_TRUST}\n{_pip_index()}")
         for rest in ("var/cache/apt/archives", "var/lib/apt/lists"):
             shutil.rmtree(rootfs / rest)
@@ -109,24 +109,24 @@ def _base() -> str:
 
 
 def _mirror() -> list[str]:
-    """Take Debian's packages from where this machine takes them; debootstrap knows a place by itself."""
+    """Use the package mirror of this machine."""
     wanted = ["Created-By: Packages", "Origin: Debian", f"Codename: {_SUITE}"]
     return run(["apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted]).split()[:1]
 
 
 def _pip_index() -> str:
-    """Take Python's packages from where this machine takes them."""
+    """Use the Python package index of this machine."""
     try:
         index = run(["python3", "-m", "pip", "config", "get", "global.index-url"]).strip()
-    except cache.CommandFailed:  # the usual place
+    except cache.CommandFailed:  # the default index
         return ""
     return f"index-url = {index}\n"
 
 
 def _build(name: str, tag: str, context: Path, arguments: list[str]) -> Image:
-    """Build an image, and write its archive unless that image was written before."""
+    """Build an image, and write its archive unless it exists."""
     began = time.monotonic()
-    with cache.locked("images"):  # until it is written: another clone may give its own image the same name
+    with cache.locked("images"):  # another clone may use the same image name
         flags = ["--quiet", "--layers", "--isolation", "chroot", "--network", "host", "--tag", tag]
         _buildah("bud", *flags, *arguments, str(context))
         image_id = _image_id(tag)
@@ -137,7 +137,7 @@ def _build(name: str, tag: str, context: Path, arguments: list[str]) -> Image:
 
         key = hashlib.sha256(f"{tag} {image_id}".encode()).hexdigest()[:12]
         archive = made(f"image-{name}", key, write, _KEPT_S) / "image.tar"
-    say(f"image {tag}: {archive.stat().st_size >> 20} MiB, {time.monotonic() - began:.0f} s")
+    report(f"image {tag}: {archive.stat().st_size >> 20} MiB, {time.monotonic() - began:.0f} s")
     return Image(tag, archive)
 
 
@@ -147,11 +147,11 @@ def _image_id(tag: str) -> str | None:
 
 
 def _buildah(*words: str) -> str:
-    """Run buildah on storage of our own."""
+    """Run buildah with its own storage."""
     storage = cache.folder() / "images"
     settings = storage / "containers.conf"
     storage.mkdir(mode=0o700, exist_ok=True)
-    settings.write_text(f'[network]\nnetwork_config_dir = "{storage / "networks"}"\n')  # or it is /etc/cni
+    settings.write_text(f'[network]\nnetwork_config_dir = "{storage / "networks"}"\n')  # the default is /etc/cni
     return run(
         ["buildah", "--root", storage / "root", "--runroot", storage / "run", "--storage-driver", "overlay", *words],
         environment={"BUILDAH_FORMAT": "docker", "CONTAINERS_CONF": str(settings)},

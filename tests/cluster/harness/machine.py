@@ -1,4 +1,4 @@
-"""What has to be there before a cluster can be made: root, Go, and programs from Debian. Nothing is installed here."""
+"""Requirements of a cluster: root, Go, and Debian packages. Nothing is installed here."""
 
 import os
 import platform
@@ -33,14 +33,14 @@ _PROGRAMS = {
 CNI_PROGRAMS = "/usr/lib/cni"
 
 
-def what_is_missing() -> str | None:
-    """Say why no cluster can be made here, and what to do about it; None if nothing is missing."""
+def missing_requirement() -> str | None:
+    """Return why no cluster can run here, and what to do; None if nothing is missing."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return "the test cluster needs Linux on x86_64; KUBECONFIG can name another cluster"
     if os.geteuid() != 0:
         return "the test cluster needs root (a node is made in namespaces of its own); KUBECONFIG can name another one"
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
-    if not os.path.exists(f"{CNI_PROGRAMS}/bridge"):  # noqa: PTH110 - a path of Debian's
+    if not os.path.exists(f"{CNI_PROGRAMS}/bridge"):  # noqa: PTH110 - a path of Debian
         missing.append("containernetworking-plugins")
     if missing:
         return f"{', '.join(missing)} missing; on Debian, as root: apt-get install {' '.join(PACKAGES)}"

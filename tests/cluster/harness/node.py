@@ -1,7 +1,7 @@
-"""The node, from inside: the first process of namespaces of its own, in which all of Kubernetes runs.
+"""The node, from inside: the first process of its namespaces, in which all of Kubernetes runs.
 
-Processes, mounts and network belong to those namespaces, so when this process ends, however it ends, the kernel ends
-all of it: containers, mounts and interfaces. It ends when its standard input does, that is with whoever started it.
+Processes, mounts and network belong to these namespaces. When this process ends, for any reason, the kernel removes
+them all. It ends at the end of its standard input, i.e. with the process that started it.
 
 Started by `cluster.py` as: unshare … python -m cluster.harness.node PLAN
 """
@@ -23,9 +23,9 @@ from cluster.harness.addresses import API_PORT, NODE, NODE_NAME, PODS, SERVICES
 from cluster.harness.machine import CNI_PROGRAMS
 from cluster.harness.plan import Plan
 
-_PATIENCE_S = 120.0
+_START_S = 120.0
 _PAUSE_S = 0.05
-_TURN_S = 0.5
+_POLL_S = 0.5
 _MS_BIND, _MS_REC, _MS_SHARED = 4096, 16384, 1 << 20
 _LIMITS = (
     "kernel/keys/root_maxbytes",
@@ -39,14 +39,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Node:
-    """Starts programs, and knows which of them live."""
+    """Starts programs, and watches them."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._running: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
 
     def run(self) -> None:
-        """Start everything, say so, and go on until it is over."""
+        """Start everything, report readiness, and run until the end of input."""
         own_mounts(self.plan)
         self._network()
         self._start_forwarding()
@@ -54,16 +54,16 @@ class Node:
         self._start_control_plane()
         self._start_node()
         Path(self.plan.folder, "started").touch()
-        while self._is_wanted(_TURN_S):
+        while self._is_wanted(_POLL_S):
             self._reap()
 
     def _network(self) -> None:
         for words in (
             "ip link set lo up",
-            "ip link add eth0 type bridge",  # an address needs an interface; nothing is behind this one
+            "ip link add eth0 type bridge",  # an address needs an interface; nothing is attached to this one
             f"ip addr add {NODE}/30 dev eth0",
             "ip link set eth0 up",
-            f"ip route add {SERVICES} dev eth0",  # a way for packets until kube-proxy gives them another one
+            f"ip route add {SERVICES} dev eth0",  # a route until kube-proxy rewrites the packets
         ):
             _command(words.split())
         if not Path("/proc/sys/net/bridge").exists():
@@ -96,7 +96,7 @@ class Node:
                 f"--data-dir={data}/etcd",
                 f"--listen-client-urls={clients}",
                 f"--advertise-client-urls={clients}",
-                "--unsafe-no-fsync",  # it is gone with the node anyway
+                "--unsafe-no-fsync",  # the data is deleted with the node
             ],
         )
         self._start(
@@ -159,7 +159,7 @@ class Node:
                 f"--hostname-override={NODE_NAME}",
                 "--proxy-mode=iptables",
                 f"--cluster-cidr={PODS}",
-                "--conntrack-max-per-core=0",  # a limit of the whole machine, which is not ours
+                "--conntrack-max-per-core=0",  # a limit of the whole machine
             ],
         )
 
@@ -186,24 +186,24 @@ class Node:
                 start_new_session=True,
                 pass_fds=list((sockets or {}).values()),
             )
-        self._running[process.pid] = name, process  # kept, or somebody else might wait for it
+        self._running[process.pid] = name, process  # kept, so that no other code waits for it
 
     def _wait(self, what: str, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _START_S
         while not holds():
             if time.monotonic() > deadline:
-                _end(f"{what} is not there after {_PATIENCE_S:.0f} s; see the logs in {self.plan.folder}/logs")
+                _end(f"{what} not ready after {_START_S:.0f} s; see the logs in {self.plan.folder}/logs")
             if not self._is_wanted(_PAUSE_S):
-                _end("nobody wants the node any more")
+                _end("standard input was closed")
             self._reap()
 
     def _is_wanted(self, seconds: float) -> bool:
-        """Wait, unless the other end of standard input is closed meanwhile: that is the end."""
+        """Wait; return early at the end of standard input."""
         readable, _, _ = select.select([sys.stdin], [], [], seconds)
         return not readable
 
     def _reap(self) -> None:
-        """Take leave of whatever ended, as the first process has to. The node cannot do without its programs."""
+        """Reap ended processes, as PID 1 must. The node ends if one of its programs does."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -218,11 +218,11 @@ class Node:
 
 
 def own_mounts(plan: Plan) -> None:
-    """Give the node places of its own where Kubernetes and containerd write.
+    """Mount private folders where Kubernetes and containerd write.
 
     kubelet sets some limits of the whole machine, and does not start if it cannot: it gets copies to write to.
     """
-    _mount("none", "/", None, _MS_REC | _MS_SHARED)  # shared among the node's own mounts; cut off from the machine's
+    _mount("none", "/", None, _MS_REC | _MS_SHARED)  # shared within the node, separate from the machine
     for name, place in (("lib", "/var/lib"), ("log", "/var/log")):
         source = Path(plan.folder, name)
         source.mkdir(exist_ok=True)
@@ -235,7 +235,7 @@ def own_mounts(plan: Plan) -> None:
 
 
 def containerd_config(plan: Plan) -> str:
-    """Write containerd's settings and the pods' network."""
+    """Return the configuration of containerd and of the pod network."""
     networks = Path(plan.folder, "networks")
     networks.mkdir(exist_ok=True)
     bridge = {
@@ -262,7 +262,7 @@ conf_dir = "{networks}"
 
 
 def dns_config(pki: str) -> str:
-    """Write CoreDNS's settings: the cluster's names, and no others."""
+    """Return the configuration of CoreDNS: names of the cluster only."""
     return f""".:53 {{
     bind {NODE}
     kubernetes cluster.local in-addr.arpa {{
@@ -275,7 +275,7 @@ def dns_config(pki: str) -> str:
 
 
 def kubelet_config(plan: Plan, resolv: str) -> dict[str, object]:
-    """Write kubelet's settings."""
+    """Return the configuration of kubelet."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -303,12 +303,12 @@ def kubelet_config(plan: Plan, resolv: str) -> dict[str, object]:
 
 
 def is_ready(authority: str) -> bool:
-    """Ask the API server whether it is ready."""
+    """Return whether the API server is ready."""
     context = ssl.create_default_context(cafile=authority)
     connection = http.client.HTTPSConnection(NODE, API_PORT, timeout=2, context=context)
     try:
         connection.request("GET", "/readyz")
-        return connection.getresponse().status in {200, 401}  # who is nobody may not be told, but is answered
+        return connection.getresponse().status in {200, 401}  # anonymous requests may be rejected, but are answered
     except (OSError, http.client.HTTPException):
         return False
     finally:

@@ -1,4 +1,4 @@
-"""Keys, certificates and tokens of a cluster, made anew for each."""
+"""Keys, certificates and tokens of a cluster, created for each."""
 
 import json
 import secrets
@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from cluster.harness.addresses import API_PORT, API_SERVICE, NODE, NODE_NAME
 
-# Who there is, and what group gives it its rights.
+# Users, and the groups that give them their permissions.
 _USERS = {
     "admin": ("admin", "system:masters"),
     "controllers": ("system:kube-controller-manager", "system:masters"),
@@ -24,21 +24,21 @@ _USERS = {
 
 @dataclass(frozen=True)
 class Pki:
-    """Where the files are."""
+    """Folder of the files."""
 
     folder: Path
 
     def file(self, name: str) -> Path:
-        """Name a file."""
+        """Return the path of a file."""
         return self.folder / name
 
     def kubeconfig(self, user: str) -> Path:
-        """Name the kubeconfig of a user."""
+        """Return the path of the kubeconfig of a user."""
         return self.folder / f"{user}.conf"
 
 
 def make_pki(folder: Path, address: str) -> Pki:
-    """Make everything; `address` is where this machine reaches the API server, as in 127.0.0.1:6443."""
+    """Create all files; `address` is the address of the API server on this machine, e.g. 127.0.0.1:6443."""
     folder.mkdir(mode=0o700)
     pki = Pki(folder)
     authority = trustme.CA()
@@ -65,7 +65,7 @@ def _write(folder: Path, name: str, certificate: trustme.LeafCert) -> None:
 
 
 def _make_account_keys(folder: Path) -> None:
-    """Make the keys that service accounts' tokens are signed with."""
+    """Create the keys that sign service account tokens."""
     key = ec.generate_private_key(ec.SECP256R1())
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
@@ -75,7 +75,7 @@ def _make_account_keys(folder: Path) -> None:
 
 
 def _kubeconfig(server: str, authority: Path, token: str) -> str:
-    """Write a kubeconfig; JSON is YAML, too."""
+    """Write a kubeconfig as JSON, which is valid YAML."""
     return json.dumps(
         {
             "apiVersion": "v1",

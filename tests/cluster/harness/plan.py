@@ -1,4 +1,4 @@
-"""What a node is told when it is started: a file, because it starts in another process."""
+"""Parameters of a node, passed in a file to its process."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -7,21 +7,21 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Plan:
-    """A node."""
+    """Parameters of a node."""
 
-    folder: str  # everything that it writes is below
-    listening: dict[str, int]  # sockets on this machine's loopback, by the node's port that they lead to
+    folder: str  # root of everything that it writes
+    listening: dict[str, int]  # sockets on loopback, by the port of the node that they lead to
     pki: str
     cgroup: str
     pause: str
-    archives: list[str]  # images, to be there before the first pod
+    archives: list[str]  # images to import before the first pod
     programs: dict[str, str]
 
     @classmethod
     def from_file(cls, file: Path) -> "Plan":
-        """Read it."""
+        """Read the file."""
         return cls(**json.loads(file.read_text()))
 
     def write(self, file: Path) -> None:
-        """Write it."""
+        """Write the file."""
         file.write_text(json.dumps(asdict(self)))

@@ -1,7 +1,7 @@
 """Kubernetes, etcd, CoreDNS, Helm and an ingress controller, built from the Go module proxy.
 
-Each folder under `go/` is a module that pins a program and all that it needs, by hash. To change a version: change it
-in go.mod (of Kubernetes also in its replace lines) and run `go mod tidy` there.
+Each folder under `go/` is a module that pins a program and its dependencies by hash. To change a version: change it in
+go.mod (for Kubernetes also in its replace lines) and run `go mod tidy` there.
 """
 
 import hashlib
@@ -18,27 +18,27 @@ _VERSION = "k8s.io/component-base/version"
 
 @dataclass(frozen=True)
 class Module:
-    """A module of ours, and the programs that are built of it."""
+    """A Go module of the project, and the programs that are built from it."""
 
     name: str
     packages: tuple[str, ...]
-    required: str  # whose version is the module's
+    required: str  # the dependency that defines the version
 
     @property
     def folder(self) -> Path:
-        """Where go.mod is."""
+        """Folder of go.mod."""
         return _MODULES / self.name
 
     @property
     def version(self) -> str:
-        """The version that go.mod asks for."""
+        """Version in go.mod."""
         found = re.search(rf"\b{re.escape(self.required)} v([0-9.]+)", (self.folder / "go.mod").read_text())
         assert found is not None, f"{self.folder}/go.mod does not require {self.required}"
         return found.group(1)
 
     @property
     def key(self) -> str:
-        """What a build depends on."""
+        """Hash of the inputs of a build."""
         pins = b"".join((self.folder / name).read_bytes() for name in ("go.mod", "go.sum"))
         return f"{self.version}-{hashlib.sha256(pins + ' '.join(_linking(self)).encode()).hexdigest()[:12]}"
 
@@ -59,23 +59,23 @@ MODULES = (KUBERNETES, ETCD, COREDNS, HELM, INGRESS)
 
 
 def programs(module: Module) -> Path:
-    """Have a module's programs built; return their folder."""
+    """Return the folder of a module's programs; build them if they do not exist."""
     return made(module.name, module.key, lambda folder: _build(module, folder))
 
 
 def helm() -> Path:
-    """Have Helm."""
+    """Return the path of Helm; build it if it does not exist."""
     return programs(HELM) / "helm"
 
 
 def _linking(module: Module) -> list[str]:
-    """Say what the linker is told: programs do not know their versions by themselves."""
+    """Return linker flags that set the version of a program."""
     flags = ["-s", "-w"]
     major, minor, _ = KUBERNETES.version.split(".")
-    if module.name == "kubernetes":  # or the server calls itself v0.0.0-master
+    if module.name == "kubernetes":  # otherwise the server reports v0.0.0-master
         flags += [f"-X {_VERSION}.gitVersion=v{module.version}"]
         flags += [f"-X {_VERSION}.gitMajor={major}", f"-X {_VERSION}.gitMinor={minor}"]
-    if module.name == "helm":  # or it renders for Kubernetes 1.20
+    if module.name == "helm":  # otherwise it renders for Kubernetes 1.20
         for package in ("chartutil", "lint/rules"):
             where = f"helm.sh/helm/v3/pkg/{package}"
             flags += [f"-X {where}.k8sVersionMajor={major}", f"-X {where}.k8sVersionMinor={minor}"]
@@ -85,13 +85,13 @@ def _linking(module: Module) -> list[str]:
 def _build(module: Module, folder: Path) -> None:
     linking = " ".join(_linking(module))
     command = ["go", "build", "-trimpath", "-buildvcs=false", "-mod=readonly", f"-ldflags={linking}"]
-    # A package with a version as its last part becomes a program of that name, so each gets its name from us.
+    # `go build` would name the program of a package with a version suffix after the version, so pass the name.
     target = folder if len(module.packages) > 1 else folder / _program(module)
     run(
         [*command, "-o", f"{target}/" if target is folder else target, *module.packages],
         cwd=module.folder,
         environment={"CGO_ENABLED": "0"},
-        alone=os.geteuid() == 0,  # Helm alone is built without root, too
+        alone=os.geteuid() == 0,  # Helm can be built without root
     )
 
 

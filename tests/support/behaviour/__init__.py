@@ -1,17 +1,17 @@
-"""What a program may rely on, as bodies of tests: each is run against a real system, and against the fake.
+"""Behaviour that programs can rely on, as bodies of tests: each runs against a real cluster and against the fake.
 
-A body gets the URL of a system, and a name that nobody else uses there: for its topic, and for its group.
+A body gets the URL of a cluster, and a unique name for its topic and its group.
 """
 
 from collections.abc import Callable
 
-from support.behaviour import admin, groups, people, records, retries
+from support.behaviour import admin, groups, records, retries, simple_api
 
 Body = Callable[[str, str], None]
 
-BODIES: list[Body] = [*records.BODIES, *retries.BODIES, *groups.BODIES, *admin.BODIES, *people.BODIES]
+BODIES: list[Body] = [*records.BODIES, *retries.BODIES, *groups.BODIES, *admin.BODIES, *simple_api.BODIES]
 
 
 def name_of(body: Body) -> str:
-    """Make a name for what a body makes."""
+    """Return a unique name for a body."""
     return body.__name__.replace("_", "-")

@@ -1,4 +1,4 @@
-"""Looking after a system: topics, brokers, tokens; and what is refused."""
+"""Administration: topics, brokers, tokens, and errors."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -10,8 +10,8 @@ from flotilla.client.errors import NotFound, Refused, TopicExists, TopicMissing
 from support.behaviour.records import numbers, send
 
 
-def a_topic_is_made_changed_and_deleted(url: str, name: str) -> None:
-    """Settings stay as they are until they are changed, and None takes one away."""
+def topics_are_created_configured_and_deleted(url: str, name: str) -> None:
+    """Settings change only when they are given, and None removes one."""
     with Client(url) as client:
         made = client.topics.create(name, partitions=2, replication=1, retention_ms=60_000, compression="zstd")
         assert (made.name, len(made.partitions), made.retention_ms, made.compression) == (name, 2, 60_000, "zstd")
@@ -22,7 +22,7 @@ def a_topic_is_made_changed_and_deleted(url: str, name: str) -> None:
         changed = client.topics.configure(name, retention_ms=None, batch_bytes_max=4096)
         assert (changed.retention_ms, changed.batch_bytes_max, changed.compression) == (None, 4096, "zstd")
         assert client.topics.list()[-1] == client.topics.describe(name)
-        with pytest.raises(Refused, match="there can only be more") as fewer:
+        with pytest.raises(Refused, match="the number cannot be decreased") as fewer:
             client.topics.grow(name, 1)
         assert fewer.value.code == "conflict"
         client.topics.delete(name)
@@ -34,8 +34,8 @@ def a_topic_is_made_changed_and_deleted(url: str, name: str) -> None:
         assert client.topics.create(name, partitions=1).id != made.id, "it is another one"
 
 
-def what_breaks_a_rule_is_refused(url: str, name: str) -> None:
-    """And changes nothing."""
+def invalid_topic_requests_are_rejected(url: str, name: str) -> None:
+    """They change nothing."""
     with Client(url) as client:
         for partitions in (0, 1001):
             with pytest.raises(Refused) as refused:
@@ -49,8 +49,8 @@ def what_breaks_a_rule_is_refused(url: str, name: str) -> None:
             client.topics.grow(name, 3)
 
 
-def offsets_tell_where_partitions_begin_and_end(url: str, name: str) -> None:
-    """And where records of a time begin."""
+def offsets_have_the_first_and_the_next_offset_of_partitions(url: str, name: str) -> None:
+    """And the first offset at a timestamp."""
     with Client(url) as client:
         client.topics.create(name, partitions=2)
         send(client, name, numbers(3), 1)
@@ -66,8 +66,8 @@ def offsets_tell_where_partitions_begin_and_end(url: str, name: str) -> None:
         assert all(one.leader in one.replicas for one in described)
 
 
-def brokers_hold_what_there_is(url: str, name: str) -> None:
-    """Each partition is led by one of those that hold it."""
+def brokers_list_the_replicas_of_partitions(url: str, name: str) -> None:
+    """The leader of a partition is one of its members."""
     with Client(url) as client:
         topic = client.topics.create(name, partitions=3)
         brokers = client.brokers.list()
@@ -76,12 +76,14 @@ def brokers_hold_what_there_is(url: str, name: str) -> None:
         assert len(held) == 3 * topic.replication
         assert sorted(part.partition for part in held if part.is_leader) == [0, 1, 2]
         assert client.brokers.describe(brokers[0].url) == client.brokers.describe(brokers[0].id)
-        with pytest.raises(NotFound, match="there is no broker 'nobody'"):
+        assert sorted(str(broker.name) for broker in brokers) == [f"broker-{at + 1}" for at in range(len(brokers))]
+        assert [client.brokers.describe(str(broker.name)).id for broker in brokers] == [broker.id for broker in brokers]
+        with pytest.raises(NotFound, match="broker 'nobody' does not exist"):
             client.brokers.describe("nobody")
 
 
-def tokens_are_made_listed_and_revoked(url: str, name: str) -> None:
-    """Their text is told once."""
+def tokens_are_created_listed_and_revoked(url: str, name: str) -> None:
+    """Their text is returned once."""
     with Client(url) as client:
         made = client.tokens.create(name, [f"produce:{name}"], expires_in=timedelta(hours=1), requests_per_s=5)
         assert made.token.startswith(f"flt_{made.id}_")
@@ -96,9 +98,9 @@ def tokens_are_made_listed_and_revoked(url: str, name: str) -> None:
 
 
 BODIES: list[Callable[[str, str], None]] = [
-    a_topic_is_made_changed_and_deleted,
-    what_breaks_a_rule_is_refused,
-    offsets_tell_where_partitions_begin_and_end,
-    brokers_hold_what_there_is,
-    tokens_are_made_listed_and_revoked,
+    topics_are_created_configured_and_deleted,
+    invalid_topic_requests_are_rejected,
+    offsets_have_the_first_and_the_next_offset_of_partitions,
+    brokers_list_the_replicas_of_partitions,
+    tokens_are_created_listed_and_revoked,
 ]

@@ -1,4 +1,4 @@
-"""Consumer groups: members share partitions, take over from each other, and commit how far they have come."""
+"""Consumer groups: assignment, takeover and commits."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,24 +8,24 @@ import pytest
 
 from flotilla import Client
 from flotilla.client.errors import MemberGone, NotFound, Refused
-from flotilla.client.positions import Place
+from flotilla.client.positions import TopicPartition
 from support.behaviour.records import SOON_S, numbers, send
 from support.cluster import wait_until
 
 
 def committed(client: Client, group: str) -> dict[int, int]:
-    """Tell how far a group has come."""
+    """Return the committed offsets of a group."""
     return {one.partition: one.offset for one in client.groups.offsets(group)}
 
 
 def call(http: httpx.Client, group: str, what: str, **body: Any) -> tuple[int, Any]:  # noqa: ANN401 - any JSON
-    """Make a call about a group by hand."""
+    """Send a request about a group."""
     response = http.post(f"/v1/groups/{group}/{what}", json=body)
     return response.status_code, response.json()
 
 
-def a_group_goes_on_where_it_was(url: str, name: str) -> None:
-    """What was handed out is committed at the end, and not read again."""
+def group_continues_from_its_committed_offsets(url: str, name: str) -> None:
+    """Consumed records are committed at close, and not read again."""
     with Client(url) as client:
         client.topics.create(name, partitions=1)
         send(client, name, numbers(10))
@@ -37,8 +37,8 @@ def a_group_goes_on_where_it_was(url: str, name: str) -> None:
             assert consumer.poll(0.2) is None
 
 
-def commits_by_hand_are_the_only_ones(url: str, name: str) -> None:
-    """All that was handed out, or what is given; it may go back."""
+def manual_commits_are_the_only_ones_without_auto_commit(url: str, name: str) -> None:
+    """All consumed records, or given offsets, which can be lower."""
     with Client(url) as client:
         client.topics.create(name, partitions=1)
         send(client, name, numbers(10))
@@ -52,21 +52,21 @@ def commits_by_hand_are_the_only_ones(url: str, name: str) -> None:
             record = consumer.poll(SOON_S)
             assert record is not None
             assert record.offset == 3
-            consumer.commit({Place(name, 0): 1})
+            consumer.commit({TopicPartition(name, 0): 1})
         assert committed(client, name) == {0: 1}
 
 
 def members_share_partitions_and_take_over(url: str, name: str) -> None:
-    """The second gets half when it comes; what it had is the first one's when it goes; each record comes once."""
+    """A second member gets half of the partitions, and the first gets them back; each record is read once."""
     with Client(url) as client:
         client.topics.create(name, partitions=4)
-        told: list[tuple[str, int]] = []
+        events: list[tuple[str, int]] = []
         with client.consumer(
             name,
             group=name,
             session_s=2,
-            on_assigned=lambda places: told.append(("assigned", len(places))),
-            on_revoked=lambda places: told.append(("revoked", len(places))),
+            on_assigned=lambda places: events.append(("assigned", len(places))),
+            on_revoked=lambda places: events.append(("revoked", len(places))),
         ) as one:
             wait_until("all partitions", lambda: one.poll(0.02) is None and len(one.assignment) == 4)
             with client.consumer(name, group=name, session_s=2) as two:
@@ -74,8 +74,8 @@ def members_share_partitions_and_take_over(url: str, name: str) -> None:
                     "half of them",
                     lambda: one.poll(0.02) is None and two.poll(0.02) is None and len(two.assignment) == 2,
                 )
-                assert sorted([*one.assignment, *two.assignment]) == [Place(name, at) for at in range(4)]
-                assert told == [("assigned", 4), ("revoked", 2)]
+                assert sorted([*one.assignment, *two.assignment]) == [TopicPartition(name, at) for at in range(4)]
+                assert events == [("assigned", 4), ("revoked", 2)]
                 for partition in range(4):
                     send(client, name, numbers(5), partition)
                 found = [*one.records(max_records=10, timeout_s=SOON_S), *two.records(max_records=10, timeout_s=SOON_S)]
@@ -86,8 +86,8 @@ def members_share_partitions_and_take_over(url: str, name: str) -> None:
         assert committed(client, name) == dict.fromkeys(range(4), 5)
 
 
-def a_group_follows_its_topic_as_it_grows(url: str, name: str) -> None:
-    """New partitions are read from their beginning, also by those who began with the latest."""
+def group_reads_new_partitions_of_its_topic(url: str, name: str) -> None:
+    """From their first offset, also with auto_offset_reset=latest."""
     with Client(url) as client:
         client.topics.create(name, partitions=1)
         send(client, name, [b"old"])
@@ -100,8 +100,8 @@ def a_group_follows_its_topic_as_it_grows(url: str, name: str) -> None:
             assert {record.value for record in found} == {b"grown", b"new"}
 
 
-def a_member_that_falls_silent_is_replaced(url: str, name: str) -> None:
-    """Its partitions go to the others when its time is over; what it says afterwards is refused."""
+def silent_member_is_replaced(url: str, name: str) -> None:
+    """Its partitions go to other members after the session timeout, and its later requests are rejected."""
     with Client(url) as client, httpx.Client(base_url=url, timeout=30) as http:
         client.topics.create(name, partitions=1)
         send(client, name, numbers(3))
@@ -115,8 +115,8 @@ def a_member_that_falls_silent_is_replaced(url: str, name: str) -> None:
             assert call(http, name, "commit", **commit)[1]["code"] == "unknown_member"
 
 
-def a_member_whose_id_is_used_again_is_told(url: str, name: str) -> None:
-    """Two processes with the same id would take turns for ever."""
+def reused_member_id_is_reported_to_the_replaced_member(url: str, name: str) -> None:
+    """Two processes with the same id would replace each other endlessly."""
     with Client(url) as client:
         client.topics.create(name, partitions=1)
         with (
@@ -125,15 +125,15 @@ def a_member_whose_id_is_used_again_is_told(url: str, name: str) -> None:
         ):
             wait_until("the first", lambda: one.poll(0.02) is None and one.assignment)
             wait_until("the second", lambda: two.poll(0.02) is None and two.assignment)
-            with pytest.raises(MemberGone, match=f"another consumer has joined group '{name}' as 'me'"):
+            with pytest.raises(MemberGone, match=f"another consumer joined group '{name}' with member_id 'me'"):
                 one.poll(SOON_S)
             send(client, name, numbers(1))
             assert two.poll(SOON_S) is not None
             assert client.groups.describe(name).generation == 2, "and it does not fight"
 
 
-def who_does_not_own_a_partition_does_not_commit_to_it(url: str, name: str) -> None:
-    """Nor does a stranger while there are members; and all members deal out in one way."""
+def only_the_owner_of_a_partition_commits_to_it(url: str, name: str) -> None:
+    """Non-members cannot commit while there are members, and all members use one assignor."""
     with Client(url) as client, httpx.Client(base_url=url, timeout=30) as http:
         client.topics.create(name, partitions=2)
         _, one = call(http, name, "join", topics=[name], member_id="one", timeout_ms=30_000)
@@ -156,8 +156,8 @@ def who_does_not_own_a_partition_does_not_commit_to_it(url: str, name: str) -> N
         client.groups.delete(name, force=True)
 
 
-def a_group_is_reset_described_and_deleted(url: str, name: str) -> None:
-    """To either end, to an offset, by some records; what lies outside is brought to the nearest end."""
+def groups_are_reset_described_and_deleted(url: str, name: str) -> None:
+    """To earliest, latest, an offset or by a number of records; offsets out of range are clamped."""
     with Client(url) as client:
         client.topics.create(name, partitions=1)
         send(client, name, numbers(10))
@@ -181,7 +181,7 @@ def a_group_is_reset_described_and_deleted(url: str, name: str) -> None:
             wait_until("a partition", lambda: consumer.poll(0.02) is None and consumer.assignment)
             (member,) = client.groups.describe(name).members
             assert [(place.topic, place.partition) for place in member.assigned] == [(name, 0)]
-            with pytest.raises(Refused, match="has 1 member: stop them first, or use force"):
+            with pytest.raises(Refused, match="has 1 member: stop them, or use force to remove them"):
                 client.groups.reset(name, to="earliest")
         client.groups.delete(name)
         with pytest.raises(NotFound):
@@ -190,12 +190,12 @@ def a_group_is_reset_described_and_deleted(url: str, name: str) -> None:
 
 
 BODIES: list[Callable[[str, str], None]] = [
-    a_group_goes_on_where_it_was,
-    commits_by_hand_are_the_only_ones,
+    group_continues_from_its_committed_offsets,
+    manual_commits_are_the_only_ones_without_auto_commit,
     members_share_partitions_and_take_over,
-    a_group_follows_its_topic_as_it_grows,
-    a_member_that_falls_silent_is_replaced,
-    a_member_whose_id_is_used_again_is_told,
-    who_does_not_own_a_partition_does_not_commit_to_it,
-    a_group_is_reset_described_and_deleted,
+    group_reads_new_partitions_of_its_topic,
+    silent_member_is_replaced,
+    reused_member_id_is_reported_to_the_replaced_member,
+    only_the_owner_of_a_partition_commits_to_it,
+    groups_are_reset_described_and_deleted,
 ]

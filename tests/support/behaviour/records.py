@@ -1,4 +1,4 @@
-"""Records: what is sent comes back, as it was, in its order, from where one begins."""
+"""Records: what consumers return, in which order, and from which offset."""
 
 import threading
 import time
@@ -11,30 +11,30 @@ from flotilla import Client
 from flotilla.client.config import Route
 from flotilla.client.errors import DeliveryFailed, OffsetOutOfRange, RecordInvalid, TopicMissing
 from flotilla.client.partitioning import partition_of
-from flotilla.client.positions import ConsumerRecord, Place
+from flotilla.client.positions import ConsumerRecord, TopicPartition
 
 SOON_S = 15.0
 
 
 def send(client: Client, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
-    """Store some values, as one batch."""
+    """Store values as one batch."""
     with client.producer() as producer:
         producer.send_many(topic, values, partition=partition).result(SOON_S)
 
 
 def read(client: Client, topic: str) -> list[ConsumerRecord]:
-    """Read all that is there."""
+    """Read all records."""
     with client.consumer(topic) as consumer:
         return list(consumer.records(until="end"))
 
 
 def numbers(count: int, begin: int = 0) -> list[bytes]:
-    """Make some values that can be told apart."""
+    """Make distinct values."""
     return [b"%d" % number for number in range(begin, begin + count)]
 
 
-def a_record_comes_back_with_all_that_it_had(url: str, name: str) -> None:
-    """Value, key, headers and time are the sender's; offset and append time are the partition's."""
+def record_keeps_value_key_headers_and_timestamp(url: str, name: str) -> None:
+    """Offset and append time are set by the partition."""
     with Client(url) as client:
         client.topics.create(name, partitions=1)
         before_ms = int(time.time() * 1000) - 1
@@ -52,8 +52,8 @@ def a_record_comes_back_with_all_that_it_had(url: str, name: str) -> None:
         assert before_ms <= first.append_time_ms <= second.append_time_ms <= time.time() * 1000 + 1
 
 
-def keys_choose_partitions(url: str, name: str) -> None:
-    """The same key goes to the same partition, which anybody can work out."""
+def keys_select_partitions(url: str, name: str) -> None:
+    """A key always selects the same partition, which callers can compute."""
     with Client(url) as client:
         client.topics.create(name, partitions=3)
         keys = numbers(20)
@@ -66,8 +66,8 @@ def keys_choose_partitions(url: str, name: str) -> None:
         assert all(record.partition == partition_of(record.key or b"", 3) for record in found)
 
 
-def what_is_sent_to_a_partition_stays_in_order(url: str, name: str) -> None:
-    """Also in many batches, compressed, and read in small pieces."""
+def records_of_a_partition_stay_in_order(url: str, name: str) -> None:
+    """Also in many batches, compressed, and fetched in small responses."""
     with Client(url) as client:
         client.topics.create(name, partitions=1)
         with client.producer(batch_bytes=1000, compression="zstd") as producer:
@@ -81,12 +81,12 @@ def what_is_sent_to_a_partition_stays_in_order(url: str, name: str) -> None:
             assert [value for batch in batches for value in batch.values] == numbers(2100)
 
 
-def a_consumer_begins_where_it_is_told(url: str, name: str) -> None:
-    """At the earliest, at the latest, at a time: that of the append."""
+def consumer_starts_at_the_given_position(url: str, name: str) -> None:
+    """Earliest, latest, or a timestamp, which is compared with append times."""
     with Client(url) as client:
         client.topics.create(name, partitions=1)
         send(client, name, [b"old", b"older"])
-        time.sleep(0.02)  # so that the times of the two batches differ
+        time.sleep(0.02)  # so that the append times of the two batches differ
         send(client, name, [b"new"])
         moment_ms = read(client, name)[2].append_time_ms
         moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
@@ -101,8 +101,8 @@ def a_consumer_begins_where_it_is_told(url: str, name: str) -> None:
                 assert [record.value for record in consumer.records(until="end")] == expected, start
 
 
-def a_consumer_seeks_and_knows_where_it_is(url: str, name: str) -> None:
-    """Also into the middle of a batch."""
+def consumer_seeks_and_returns_its_position(url: str, name: str) -> None:
+    """Also into a batch."""
     with Client(url) as client:
         client.topics.create(name, partitions=1)
         send(client, name, numbers(10))
@@ -119,8 +119,8 @@ def a_consumer_seeks_and_knows_where_it_is(url: str, name: str) -> None:
             assert consumer.poll(0.1) is None
 
 
-def a_partition_that_is_paused_is_not_read(url: str, name: str) -> None:
-    """Others are; and what it had comes after `resume`."""
+def paused_partition_is_not_read(url: str, name: str) -> None:
+    """Other partitions are, and its records follow after `resume`."""
     with Client(url) as client:
         client.topics.create(name, partitions=2)
         for partition in range(2):
@@ -129,29 +129,29 @@ def a_partition_that_is_paused_is_not_read(url: str, name: str) -> None:
             assert len(list(consumer.records(max_records=1))) == 1
             consumer.seek(name, 0, 0)
             consumer.seek(name, 1, 0)
-            consumer.pause(Place(name, 1))
+            consumer.pause(TopicPartition(name, 1))
             assert {record.partition for record in consumer.records(timeout_s=0.3)} == {0}
-            consumer.resume(Place(name, 1))
+            consumer.resume(TopicPartition(name, 1))
             found = list(consumer.records(max_records=5, timeout_s=SOON_S))
             assert [(record.partition, record.offset) for record in found] == [(1, at) for at in range(5)]
 
 
-def lag_counts_what_is_left(url: str, name: str) -> None:
-    """In each partition that a consumer reads."""
+def lag_counts_unread_records(url: str, name: str) -> None:
+    """For each partition that a consumer reads."""
     with Client(url) as client:
         client.topics.create(name, partitions=2)
         send(client, name, numbers(5))
         send(client, name, numbers(3), 1)
         with client.consumer(name, partitions=[0]) as consumer:
             assert len(list(consumer.records(max_records=2))) == 2
-            assert consumer.lag() == {Place(name, 0): 3}
-            assert consumer.assignment == [Place(name, 0)]
+            assert consumer.lag() == {TopicPartition(name, 0): 3}
+            assert consumer.assignment == [TopicPartition(name, 0)]
         with client.consumer(name) as consumer:
-            assert consumer.lag() == {Place(name, 0): 5, Place(name, 1): 3}
+            assert consumer.lag() == {TopicPartition(name, 0): 5, TopicPartition(name, 1): 3}
 
 
-def who_waits_gets_a_record_when_it_comes(url: str, name: str) -> None:
-    """A fetch waits at the server, and is answered at once when there is something."""
+def waiting_consumer_gets_a_new_record_at_once(url: str, name: str) -> None:
+    """A fetch waits on the server until there are records."""
     with Client(url) as client:
         client.topics.create(name, partitions=1)
         with client.consumer(name, start="latest", wait_s=SOON_S) as consumer:
@@ -166,8 +166,8 @@ def who_waits_gets_a_record_when_it_comes(url: str, name: str) -> None:
             assert time.monotonic() - began < SOON_S / 2
 
 
-def records_that_are_deleted_are_gone_and_who_wants_them_is_told(url: str, name: str) -> None:
-    """Offsets do not change; a cut may lie in a batch; what is yet to come is refused, and changes nothing."""
+def deleted_records_are_reported_to_consumers(url: str, name: str) -> None:
+    """Offsets do not change. The first one can be within a batch. An offset beyond the end is rejected."""
     with Client(url) as client:
         client.topics.create(name, partitions=1)
         send(client, name, numbers(10))
@@ -180,13 +180,13 @@ def records_that_are_deleted_are_gone_and_who_wants_them_is_told(url: str, name:
         with client.consumer(name, on_gone="raise") as consumer:
             assert consumer.poll(SOON_S) is not None
             consumer.seek(name, 0, 1)
-            with pytest.raises(OffsetOutOfRange, match="offset 1 is gone: records begin at 4") as gone:
+            with pytest.raises(OffsetOutOfRange, match="offset 1 is below the first offset, 4") as gone:
                 consumer.poll(SOON_S)
             assert (gone.value.first_offset, gone.value.next_offset) == (4, 10)
             consumer.seek(name, 0, 9)
             assert [record.offset for record in consumer.records(until="end")] == [9]
             consumer.seek(name, 0, 12)
-            with pytest.raises(OffsetOutOfRange, match="offset 12 is yet to come: the next record gets 10"):
+            with pytest.raises(OffsetOutOfRange, match="offset 12 is above the next offset, 10"):
                 consumer.poll(SOON_S)
         (cut,) = client.topics.delete_records(name, {0: "latest"})
         assert (cut.first_offset, cut.next_offset) == (10, 10)
@@ -194,8 +194,8 @@ def records_that_are_deleted_are_gone_and_who_wants_them_is_told(url: str, name:
         assert [(record.offset, record.value) for record in read(client, name)] == [(10, b"on")]
 
 
-def a_topic_grows_and_its_new_partitions_are_used(url: str, name: str) -> None:
-    """Producers that are at work hear of them, and nothing is lost."""
+def new_partitions_of_a_topic_are_used(url: str, name: str) -> None:
+    """Running producers learn of them, and no record is lost."""
     with Client(url) as client:
         client.topics.create(name, partitions=1)
         with client.producer() as producer:
@@ -208,8 +208,8 @@ def a_topic_grows_and_its_new_partitions_are_used(url: str, name: str) -> None:
         assert sorted(found) == [(0, b"before"), (0, b"meanwhile"), (2, b"after")]
 
 
-def both_ways_lead_to_the_same_records(url: str, name: str) -> None:
-    """Straight to brokers, and through managers."""
+def both_routes_lead_to_the_same_records(url: str, name: str) -> None:
+    """Direct to brokers, and through managers."""
     with Client(url) as client:
         client.topics.create(name, partitions=2)
     for route in Route:
@@ -220,8 +220,8 @@ def both_ways_lead_to_the_same_records(url: str, name: str) -> None:
         assert [record.value for record in read(client, name)] == [b"auto", b"direct", b"gateway"]
 
 
-def what_is_too_large_is_refused_before_it_is_sent(url: str, name: str) -> None:
-    """By the topic's own limit, and by that of all."""
+def too_large_record_is_rejected_before_it_is_sent(url: str, name: str) -> None:
+    """By the limit of the topic, and by the global limit."""
     with Client(url) as client:
         client.topics.create(name, partitions=1, batch_bytes_max=1024)
         with client.producer() as producer:
@@ -231,8 +231,8 @@ def what_is_too_large_is_refused_before_it_is_sent(url: str, name: str) -> None:
         assert len(read(client, name)) == 50
 
 
-def what_is_sent_to_a_topic_that_is_gone_fails(url: str, name: str) -> None:
-    """A topic that is made again under the name is another one."""
+def sending_to_a_deleted_topic_fails(url: str, name: str) -> None:
+    """A topic that is created again with the same name is another topic."""
     with Client(url) as client:
         with client.producer() as producer, pytest.raises(TopicMissing, match=f"there is no topic '{name}'"):
             producer.send(name, b"nowhere")
@@ -242,23 +242,23 @@ def what_is_sent_to_a_topic_that_is_gone_fails(url: str, name: str) -> None:
             with Client(url) as other:
                 other.topics.delete(name)
                 other.topics.create(name, partitions=1)
-            with pytest.raises(DeliveryFailed, match="was removed"):
+            with pytest.raises(DeliveryFailed, match="was deleted"):
                 producer.send(name, b"late").result(SOON_S)
         assert read(client, name) == []
 
 
 BODIES: list[Callable[[str, str], None]] = [
-    a_record_comes_back_with_all_that_it_had,
-    keys_choose_partitions,
-    what_is_sent_to_a_partition_stays_in_order,
-    a_consumer_begins_where_it_is_told,
-    a_consumer_seeks_and_knows_where_it_is,
-    a_partition_that_is_paused_is_not_read,
-    lag_counts_what_is_left,
-    who_waits_gets_a_record_when_it_comes,
-    records_that_are_deleted_are_gone_and_who_wants_them_is_told,
-    a_topic_grows_and_its_new_partitions_are_used,
-    both_ways_lead_to_the_same_records,
-    what_is_too_large_is_refused_before_it_is_sent,
-    what_is_sent_to_a_topic_that_is_gone_fails,
+    record_keeps_value_key_headers_and_timestamp,
+    keys_select_partitions,
+    records_of_a_partition_stay_in_order,
+    consumer_starts_at_the_given_position,
+    consumer_seeks_and_returns_its_position,
+    paused_partition_is_not_read,
+    lag_counts_unread_records,
+    waiting_consumer_gets_a_new_record_at_once,
+    deleted_records_are_reported_to_consumers,
+    new_partitions_of_a_topic_are_used,
+    both_routes_lead_to_the_same_records,
+    too_large_record_is_rejected_before_it_is_sent,
+    sending_to_a_deleted_topic_fails,
 ]

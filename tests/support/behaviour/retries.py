@@ -1,4 +1,4 @@
-"""Retries: the same batch again is stored once, and what does not follow is refused with a code that says why."""
+"""Retries: a repeated batch is stored once, and out-of-sequence batches are rejected with a code."""
 
 from collections.abc import Callable
 
@@ -23,8 +23,8 @@ def append(
     return response.status_code, found.get("code", "ok"), found.get("base_offset")
 
 
-def a_batch_that_is_sent_again_is_stored_once(url: str, name: str) -> None:
-    """Its answer is that of the first time, whatever came in between."""
+def repeated_batch_is_stored_once(url: str, name: str) -> None:
+    """The response is the same as the first, also after other batches."""
     with Client(url) as client, httpx.Client(base_url=url, timeout=30) as http:
         client.topics.create(name, partitions=1)
         assert append(http, name, b"a", b"b", sequence=0) == (200, "ok", 0)
@@ -37,8 +37,8 @@ def a_batch_that_is_sent_again_is_stored_once(url: str, name: str) -> None:
         assert [record.value for record in read(client, name)] == [b"d"]
 
 
-def a_batch_that_does_not_follow_is_refused(url: str, name: str) -> None:
-    """The code says what is wrong; nothing is stored."""
+def out_of_sequence_batch_is_rejected(url: str, name: str) -> None:
+    """The code gives the reason, and nothing is stored."""
     with Client(url) as client, httpx.Client(base_url=url, timeout=30) as http:
         client.topics.create(name, partitions=1)
         assert append(http, name, b"a", sequence=1) == (409, "unknown_producer", None)
@@ -51,8 +51,8 @@ def a_batch_that_does_not_follow_is_refused(url: str, name: str) -> None:
         assert [record.value for record in read(client, name)] == [b"a", b"b", b"again"]
 
 
-def a_batch_that_is_damaged_is_refused(url: str, name: str) -> None:
-    """Its checksum says so."""
+def damaged_batch_is_rejected(url: str, name: str) -> None:
+    """By its checksum."""
     with Client(url) as client, httpx.Client(base_url=url, timeout=30) as http:
         client.topics.create(name, partitions=1)
         batch = encode([b"a value that is long enough"])
@@ -62,8 +62,8 @@ def a_batch_that_is_damaged_is_refused(url: str, name: str) -> None:
         assert read(client, name) == []
 
 
-def what_is_read_as_json_is_what_was_sent(url: str, name: str) -> None:
-    """For those who cannot open batches."""
+def records_as_json_equal_the_sent_records(url: str, name: str) -> None:
+    """For clients that cannot decode batches."""
     with Client(url) as client, httpx.Client(base_url=url, timeout=30) as http:
         client.topics.create(name, partitions=1)
         sent = {"records": [{"value": "tea", "key": "k"}, {"value_base64": "/w=="}]}
@@ -81,8 +81,8 @@ def what_is_read_as_json_is_what_was_sent(url: str, name: str) -> None:
 
 
 BODIES: list[Callable[[str, str], None]] = [
-    a_batch_that_is_sent_again_is_stored_once,
-    a_batch_that_does_not_follow_is_refused,
-    a_batch_that_is_damaged_is_refused,
-    what_is_read_as_json_is_what_was_sent,
+    repeated_batch_is_stored_once,
+    out_of_sequence_batch_is_rejected,
+    damaged_batch_is_rejected,
+    records_as_json_equal_the_sent_records,
 ]

@@ -1,4 +1,4 @@
-"""Put on the path of a broker, this makes sure that it never unpickles anything."""
+"""On the path of a broker, this ensures that it never unpickles."""
 
 import pickle
 from typing import NoReturn

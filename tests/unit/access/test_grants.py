@@ -1,4 +1,4 @@
-"""Grants: which topics a pattern matches, and that no pattern costs more than it should."""
+"""Grants: patterns of topics, and the cost of matching."""
 
 import time
 
@@ -32,7 +32,7 @@ MATCHES = [
     for topics, expected in ((yes, True), (no, False))
     for topic in topics
 ])  # fmt: skip
-def test_a_star_stands_for_anything_and_nothing_else_is_special(pattern: str, topic: str, expected: bool) -> None:
+def test_only_the_star_is_special_in_a_pattern(pattern: str, topic: str, expected: bool) -> None:
     assert Grant(Scope.PRODUCE, pattern).matches(topic) is expected
 
 
@@ -42,7 +42,7 @@ def test_a_star_stands_for_anything_and_nothing_else_is_special(pattern: str, to
     ("admin", Grant(Scope.ADMIN, "*"), "admin:*"),
     ("consume", Grant(Scope.CONSUME, "*"), "consume:*"),
 ])  # fmt: skip
-def test_a_grant_is_a_scope_and_a_pattern(text: str, grant: Grant, canonical: str) -> None:
+def test_grant_is_parsed_and_formatted(text: str, grant: Grant, canonical: str) -> None:
     assert Grant.parse(text) == grant
     assert str(grant) == canonical
     assert Grant.parse(canonical) == grant
@@ -53,15 +53,15 @@ def test_a_grant_is_a_scope_and_a_pattern(text: str, grant: Grant, canonical: st
     "produce:a:b", "produce:ä", "produce:٣", "produce:a\n", "produce:id:00", "produce:" + "a" * 201, "produce:**",
     "produce:a**b", "produce:[a]", "produce:a?", "produce:../x", "produce:a\x00",
 ])  # fmt: skip
-def test_what_is_no_grant_is_refused_with_the_rule(text: str) -> None:
+def test_invalid_grant_error_has_the_rule(text: str) -> None:
     with pytest.raises(GrantInvalid, match=r"a grant is produce, consume or admin|two stars") as caught:
         Grant.parse(text)
     assert len(str(caught.value)) < 400
 
 
 @given(pattern=st.text("ab*", min_size=1, max_size=12), topic=st.text("ab", min_size=1, max_size=12))
-def test_matching_says_what_trying_every_way_says(pattern: str, topic: str) -> None:
-    """Taking each piece as early as it goes loses nothing."""
+def test_matching_agrees_with_exhaustive_search(pattern: str, topic: str) -> None:
+    """The first position of each part is sufficient."""
 
     def tries(pattern: str, topic: str) -> bool:
         if not pattern:
@@ -76,8 +76,8 @@ def test_matching_says_what_trying_every_way_says(pattern: str, topic: str) -> N
 
 
 @pytest.mark.parametrize("pattern", ["*a" * 99 + "*b", "a*" * 100, "*" + "a*" * 99, "*ab" * 66, "*" + "a" * 198 + "*"])
-def test_a_pattern_with_many_stars_does_not_blow_up(pattern: str) -> None:
-    """Whoever makes a token cannot make servers slow with it: a search that goes back would take years here."""
+def test_pattern_with_many_stars_matches_in_bounded_time(pattern: str) -> None:
+    """A token cannot slow down servers: with backtracking, this would take years."""
     grant = Grant(Scope.PRODUCE, pattern)
     began = time.process_time()
     for length in range(100, 200):  # another topic each time: what was decided once is remembered

@@ -1,4 +1,4 @@
-"""The table of tokens: the same content has the same version, and nothing that is not a table becomes one."""
+"""The access table: versions, and validation of untrusted data."""
 
 import contextlib
 import json
@@ -23,15 +23,15 @@ json_values = st.recursive(
 )
 
 
-def test_a_table_goes_through_json_and_back() -> None:
+def test_table_round_trips_through_json() -> None:
     table = AccessTable((TOKEN, OTHER))
     again = AccessTable.from_builtins(json.loads(table.to_json()))
     assert again == table
     assert again.version == table.version
 
 
-def test_the_version_is_of_the_content_whatever_its_order() -> None:
-    """A broker and a manager that have the same tokens agree on that, also between versions of this program."""
+def test_version_does_not_depend_on_the_order_of_tokens() -> None:
+    """Brokers and managers with the same tokens have the same version, also across releases."""
     assert AccessTable((TOKEN, OTHER)).version == AccessTable((OTHER, TOKEN)).version == "21a170c9ffa7cbc7"
     assert AccessTable().version != AccessTable((TOKEN,)).version != AccessTable((OTHER,)).version
 
@@ -40,14 +40,14 @@ def test_the_version_is_of_the_content_whatever_its_order() -> None:
     ("id", "00000000000000ab"), ("name", "two"), ("digest", "ac" * 32), ("grants", ["admin:*"]), ("bytes_per_s", None),
     ("requests_per_s", 1), ("in_flight_bytes", 1), ("created_ms", 2), ("expires_ms", 3),
 ])  # fmt: skip
-def test_every_field_counts_for_the_version(field: str, value: object) -> None:
+def test_every_field_changes_the_version(field: str, value: object) -> None:
     changed = AccessTable((TOKEN,)).to_builtins()
     changed["tokens"][0][field] = value
     assert AccessTable.from_builtins(changed).version != AccessTable((TOKEN,)).version
 
 
-def test_tokens_that_did_not_change_are_not_made_anew() -> None:
-    """A full table comes again whenever one of ten thousand tokens changes: the others cost next to nothing."""
+def test_unchanged_tokens_are_reused() -> None:
+    """The full table is sent whenever one of 10,000 tokens changes: unchanged tokens must be cheap."""
     before = AccessTable((TOKEN, OTHER))
     changed = before.to_builtins()
     changed["tokens"][1]["grants"] = ["produce:*"]
@@ -61,14 +61,14 @@ def test_tokens_that_did_not_change_are_not_made_anew() -> None:
 
 
 @given(json_values)
-def test_no_hostile_value_becomes_a_table(value: object) -> None:
+def test_arbitrary_value_is_not_a_table(value: object) -> None:
     with pytest.raises(TableInvalid):
         AccessTable.from_builtins(value)
 
 
 @given(field=st.sampled_from(sorted(AccessTable((TOKEN,)).to_builtins()["tokens"][0])), value=json_values)
-def test_a_hostile_field_is_a_valid_one_or_refused(field: str, value: object) -> None:
-    """Whatever a field is replaced by, a table is made of values of the right types, or there is none."""
+def test_arbitrary_field_is_valid_or_rejected(field: str, value: object) -> None:
+    """For any value of a field, the table is rejected or has values of the right types."""
     data = AccessTable((TOKEN,)).to_builtins()
     data["tokens"][0][field] = value
     with contextlib.suppress(ValueError):
@@ -87,14 +87,14 @@ def _without(**changes: object) -> dict[str, Any]:
     _without(tokens=[{}]), _without(tokens=[{**_without()["tokens"][0], "only_from": "10.0.0.1"}]),
     _without(tokens=_without()["tokens"] * 2), _without(tokens=[0] * (TOKENS_MAX + 1)),
 ])  # fmt: skip
-def test_what_is_not_understood_is_refused_as_a_whole(data: object) -> None:
-    """A field that is passed over could have been a restriction; a token that is there twice could have two grants."""
+def test_table_with_unknown_content_is_rejected_as_a_whole(data: object) -> None:
+    """An unknown field could be a restriction; a token that occurs twice could have different grants."""
     with pytest.raises(TableInvalid):
         AccessTable.from_builtins(data)
 
 
-def test_no_table_is_larger_than_servers_take() -> None:
-    """Or the answer to a heartbeat could not be read, and with it nothing that a manager says."""
+def test_largest_table_is_within_the_size_limit() -> None:
+    """Otherwise brokers could not read the response to a heartbeat."""
     grants = tuple(Grant(Scope.CONSUME, "x" * 11) for _ in range(99))
     largest = Token(
         id="f" * 16, name="\N{GRINNING FACE}" * 100, digest="f" * 64, grants=(*grants, Grant(Scope.CONSUME, "x" * 11)),
@@ -105,7 +105,7 @@ def test_no_table_is_larger_than_servers_take() -> None:
     assert size * TOKENS_MAX <= TABLE_BYTES_MAX
 
 
-def test_no_message_shows_a_digest() -> None:
+def test_error_message_has_no_digest() -> None:
     data = _without(tokens=_without()["tokens"] * 2)
     with pytest.raises(TableInvalid) as caught:
         AccessTable.from_builtins(data)

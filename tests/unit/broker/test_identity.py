@@ -1,5 +1,6 @@
-"""Who a broker is: random, made once, and gone with the log that it is kept in."""
+"""The id of a broker: random, created once, and lost with its log."""
 
+import logging
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -11,13 +12,14 @@ from flotilla_broker.identity import (
     BrokerAddress,
     ForeignCluster,
     Identity,
-    IdentityUnreadable,
+    IdentityInvalid,
     StaleWriter,
     Start,
     find_identity,
-    open_home,
+    open_data_folder,
 )
 from flotilla_broker.log import Log, LogConfig
+from flotilla_broker.peer_names import PeerNames
 
 CONFIG = LogConfig(segment_bytes=1 << 16, entry_bytes_max=4000)
 ADDRESS = BrokerAddress("host", 1, "peer", 2)
@@ -25,7 +27,7 @@ A, B = "a" * 32, "b" * 32
 
 
 def numbered() -> Callable[[int], bytes]:
-    """Make ids that can be told apart."""
+    """Make distinct ids."""
     counter = count(1)
     return lambda size: next(counter).to_bytes(size, "big")
 
@@ -36,10 +38,10 @@ IDS = numbered()
 def reopen(folder: Path, log: Log | None) -> tuple[Log, Identity]:
     if log is not None:
         log.close()
-    return open_home(folder, CONFIG, IDS)
+    return open_data_folder(folder, CONFIG, IDS)
 
 
-def test_an_id_is_made_once_and_starts_are_counted(tmp_path: Path) -> None:
+def test_id_is_created_once_and_starts_are_counted(tmp_path: Path) -> None:
     log, identity = reopen(tmp_path, None)
     first = identity.id
     for starts in (2, 3):
@@ -48,11 +50,11 @@ def test_an_id_is_made_once_and_starts_are_counted(tmp_path: Path) -> None:
     log.close()
 
 
-def test_everything_that_was_noted_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_all_fields_survive_a_restart(tmp_path: Path) -> None:
     log, identity = reopen(tmp_path, None)
-    identity.heed(7)
+    identity.check_writer_epoch(7)
     identity.set_brokers({A: ADDRESS})
-    identity.saw(B, Start(4, b"x"))
+    identity.record_start(B, Start(4, b"x"))
     identity.close(b"key")
     log, identity = reopen(tmp_path, log)
     assert identity.writer_epoch == 7
@@ -62,18 +64,18 @@ def test_everything_that_was_noted_is_there_after_a_restart(tmp_path: Path) -> N
     log.close()
 
 
-def test_orders_of_an_earlier_writer_are_refused(tmp_path: Path) -> None:
+def test_commands_of_an_earlier_writer_are_rejected(tmp_path: Path) -> None:
     """Guarantee 6."""
     log, identity = reopen(tmp_path, None)
-    identity.heed(3)
-    identity.heed(3)
+    identity.check_writer_epoch(3)
+    identity.check_writer_epoch(3)
     with pytest.raises(StaleWriter, match="epoch 3"):
-        identity.heed(2)
+        identity.check_writer_epoch(2)
     log.close()
 
 
-def test_a_broker_belongs_to_the_first_cluster_that_it_is_told_of(tmp_path: Path) -> None:
-    """For good: over a restart, too."""
+def test_broker_stays_in_its_first_cluster(tmp_path: Path) -> None:
+    """Also after a restart."""
     log, identity = reopen(tmp_path, None)
     assert identity.cluster_id is None
     identity.check_cluster(A)
@@ -89,7 +91,7 @@ def test_a_broker_belongs_to_the_first_cluster_that_it_is_told_of(tmp_path: Path
     log.close()
 
 
-def test_an_empty_folder_is_somebody_else(tmp_path: Path) -> None:
+def test_empty_folder_gives_a_new_id(tmp_path: Path) -> None:
     log, one = reopen(tmp_path / "one", None)
     log.close()
     log, two = reopen(tmp_path / "two", None)
@@ -97,8 +99,8 @@ def test_an_empty_folder_is_somebody_else(tmp_path: Path) -> None:
     assert one.id != two.id
 
 
-def test_a_store_that_cannot_be_read_is_put_aside(tmp_path: Path) -> None:
-    """A new id, and what is left of the old one stays for whoever wants to look at it."""
+def test_unreadable_store_is_moved_aside(tmp_path: Path) -> None:
+    """The broker gets a new id, and the old files are kept for analysis."""
     log, identity = reopen(tmp_path, None)
     before = identity.id
     log.close()
@@ -109,28 +111,28 @@ def test_a_store_that_cannot_be_read_is_put_aside(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_broker_that_gave_itself_up_comes_back_as_another(tmp_path: Path) -> None:
+def test_broker_that_abandoned_its_identity_gets_a_new_id(tmp_path: Path) -> None:
     log, identity = reopen(tmp_path, None)
     before = identity.id
-    identity.give_up("the store is older than it was")
+    identity.retire("the store is older than it was")
     log, identity = reopen(tmp_path, log)
     assert identity.id != before
     assert find_identity(log) is not None
     log.close()
 
 
-def test_a_store_with_fewer_starts_than_were_seen_is_older_than_it_was(tmp_path: Path) -> None:
+def test_store_with_fewer_starts_than_known_is_outdated(tmp_path: Path) -> None:
     log, identity = reopen(tmp_path, None)
-    assert not identity.saw(A, Start(5, b"x"))
-    assert not identity.saw(A, Start(5, b"x"))
-    assert identity.saw(A, Start(4, b"x"))
-    assert identity.saw(A, Start(5, b"y")), "the same number, but another start"
-    assert not identity.saw(A, Start(6, b"z"))
+    assert not identity.record_start(A, Start(5, b"x"))
+    assert not identity.record_start(A, Start(5, b"x"))
+    assert identity.record_start(A, Start(4, b"x"))
+    assert identity.record_start(A, Start(5, b"y")), "the same number, but another start"
+    assert not identity.record_start(A, Start(6, b"z"))
     log.close()
 
 
-def test_a_note_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
-    """It would cost the broker its identity, and so everything, at the next start."""
+def test_unreadable_metadata_is_not_written(tmp_path: Path) -> None:
+    """It would cost the broker its identity, and all its data, at the next start."""
     log, identity = reopen(tmp_path, None)
     before = identity.id
     with pytest.raises(msgspec.ValidationError):
@@ -140,12 +142,27 @@ def test_a_note_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> N
     log.close()
 
 
-def test_a_note_of_a_version_to_come_is_left_alone(tmp_path: Path) -> None:
-    """An older program refuses to start; it does not put the store aside."""
+def test_metadata_of_a_later_version_is_kept(tmp_path: Path) -> None:
+    """An older program refuses to start; it does not move the store aside."""
     log, identity = reopen(tmp_path, None)
     log.set_meta(next(iter(log.groups)), msgspec.msgpack.encode({"type": "broker", "id": 7}))
     log.close()
-    with pytest.raises(IdentityUnreadable):
+    with pytest.raises(IdentityInvalid):
         reopen(tmp_path, None)
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
     assert identity.id
+
+
+def test_log_lines_name_other_brokers(tmp_path: Path) -> None:
+    """A broker that announces no name appears with its id, and so does this broker itself."""
+    log, me = reopen(tmp_path, None)
+    named, nameless = "a" * 32, "b" * 32
+    address = BrokerAddress("h", 1, "h", 2)
+    me.set_brokers({named: msgspec.structs.replace(address, name="broker-1"), nameless: address, me.id: address})
+    record = logging.LogRecord("x", logging.INFO, "", 0, "%s %s %s %d", (named, nameless, me.id, 7), None)
+    assert PeerNames(me).filter(record)
+    assert record.getMessage() == f"broker-1 {nameless} {me.id} 7"
+    same = msgspec.structs.replace(address, name="same")
+    me.set_brokers({named: same, nameless: same})
+    assert (me.label(named), me.label(nameless)) == (named, nameless), "a name that is not unique says too little"
+    log.close()

@@ -1,4 +1,4 @@
-"""Heartbeats to managers: any that answers will do, nothing disturbs the broker, and only changes are logged."""
+"""Heartbeats to managers: any manager will do, errors do not affect the broker, and only changes are logged."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ ACCEPTED = b'{"status": "ok", "writer_epoch": 3, "known": true}'
 
 
 class Manager:
-    """Answers heartbeats as it is told to."""
+    """A manager with configurable responses to heartbeats."""
 
     def __init__(self, status: int = 200, body: bytes = ACCEPTED) -> None:
         self.status, self.body = status, body
@@ -31,12 +31,12 @@ class Manager:
 
 
 class Registered:
-    """A broker's registration, and what came of it."""
+    """A registration of a broker, and its results."""
 
     def __init__(self, *managers: str, heartbeat: bytes = b"{}") -> None:
         self.accepted = 0
         self.heartbeat = heartbeat
-        self._task = asyncio.create_task(Registration(managers, self._make, self._accept, every_s=0.02).run())
+        self._task = asyncio.create_task(Registration(managers, self._make, self._accept, interval_s=0.02).run())
 
     def _make(self) -> bytes:
         if not self.heartbeat:
@@ -56,7 +56,7 @@ async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None
     writer.close()
 
 
-def test_heartbeats_go_out_again_and_again() -> None:
+def test_heartbeats_are_repeated() -> None:
     async def body() -> None:
         manager = Manager()
         async with serving(manager.serve) as server:
@@ -73,7 +73,7 @@ def test_heartbeats_go_out_again_and_again() -> None:
 
 
 @pytest.mark.parametrize("other", [hang_up, Manager(503, b"").serve, Manager(200, b"nonsense").serve, None])
-def test_a_manager_that_does_not_answer_is_passed_over_and_the_one_that_does_is_remembered(other: Serve | None) -> None:
+def test_unresponsive_manager_is_skipped_and_the_responsive_one_is_kept(other: Serve | None) -> None:
     async def body() -> None:
         manager = Manager()
         async with serving(other or silent) as first, serving(manager.serve) as second:
@@ -86,7 +86,7 @@ def test_a_manager_that_does_not_answer_is_passed_over_and_the_one_that_does_is_
     on_loop(body)
 
 
-def test_when_nobody_answers_it_goes_on_trying_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_manager_heartbeats_are_retried_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def body() -> None:
         manager = Manager(503, b"")
         async with serving(manager.serve) as server:
@@ -103,7 +103,7 @@ def test_when_nobody_answers_it_goes_on_trying_and_says_so_once(caplog: pytest.L
     assert "503" in caplog.text
 
 
-def test_a_refusal_is_an_error_that_is_told_once_and_heartbeats_go_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_rejection_is_logged_once_and_heartbeats_continue(caplog: pytest.LogCaptureFixture) -> None:
     async def body() -> None:
         manager = Manager(409, b'{"code": "conflict", "message": "it belongs to another cluster"}')
         async with serving(manager.serve) as server:
@@ -117,14 +117,14 @@ def test_a_refusal_is_an_error_that_is_told_once_and_heartbeats_go_on(caplog: py
     assert "409 conflict: it belongs to another cluster" in caplog.text
 
 
-def test_a_heartbeat_that_cannot_be_made_or_is_too_large_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_or_oversized_heartbeat_does_not_stop_the_next(caplog: pytest.LogCaptureFixture) -> None:
     async def body() -> None:
         manager = Manager()
         async with serving(manager.serve) as server:
             registered = Registered(server.url, heartbeat=b"")
             await until(lambda: "no heartbeat today" in caplog.text)
             registered.heartbeat = bytes(BODY_BYTES_MAX + 1)
-            await until(lambda: "is the limit" in caplog.text)
+            await until(lambda: "heartbeat too large" in caplog.text)
             assert manager.heard == []
             registered.heartbeat = b"{}"
             await until(lambda: registered.accepted == 1)
@@ -133,20 +133,20 @@ def test_a_heartbeat_that_cannot_be_made_or_is_too_large_ends_nothing(caplog: py
     on_loop(body)
 
 
-def test_it_waits_longer_and_longer_but_never_for_long() -> None:
+def test_backoff_grows_up_to_a_limit() -> None:
     waits = [retry_s(failures) for failures in range(1, 100)]
     assert waits[:3] == [0.1, 0.2, 0.4]
     assert max(waits) == waits[-1] == 0.5
 
 
-def test_a_broker_shows_managers_that_it_is_a_server_of_the_cluster() -> None:
-    """By a token that is derived from the secret: the secret itself is never sent."""
+def test_broker_authenticates_as_a_server() -> None:
+    """With a token that is derived from the secret: the secret itself is never sent."""
 
     async def body() -> None:
         manager = Manager()
         async with serving(manager.serve) as server:
             registration = Registration(
-                (server.url,), lambda: b"{}", lambda: None, every_s=0.02, secret=SECRET.encode()
+                (server.url,), lambda: b"{}", lambda: None, interval_s=0.02, secret=SECRET.encode()
             )
             task = asyncio.create_task(registration.run())
             await until(lambda: len(manager.heard) >= 2)
@@ -159,26 +159,26 @@ def test_a_broker_shows_managers_that_it_is_a_server_of_the_cluster() -> None:
     on_loop(body)
 
 
-class Answering(Manager):
-    """A manager that answers with a table, of a writer in some epoch."""
+class TableManager(Manager):
+    """A manager whose responses contain a table and the epoch of its writer."""
 
-    def tell(self, epoch: int, table: object) -> None:
+    def set_response(self, epoch: int, table: object) -> None:
         self.body = json.dumps({"status": "ok", "writer_epoch": epoch, "known": True, "access": table}).encode()
 
     @property
-    def told(self) -> object:
-        """Which version the broker says it has."""
+    def announced_version(self) -> object:
+        """The table version that the broker announces."""
         return json.loads(self.heard[-1][1]).get("access") if self.heard else None
 
 
-def test_a_broker_takes_over_the_table_in_an_answer_and_says_which_one_it_has(
+def test_broker_applies_the_table_of_a_response_and_announces_its_version(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not one that cannot be read, nor one of a writer that was replaced; neither costs it its registration."""
+    """Not an unreadable one, nor one of a replaced writer; both leave it registered."""
     one, two = table_of(hold("produce:a")), table_of(hold("consume:b"))
 
     async def body() -> None:
-        manager = Answering()
+        manager = TableManager()
         async with serving(manager.serve) as server:
             settings = Settings(
                 data=tmp_path, auth="on", secret=SECRET.encode(), managers=(server.url,), manager_heartbeat_s=0.02
@@ -186,31 +186,40 @@ def test_a_broker_takes_over_the_table_in_an_answer_and_says_which_one_it_has(
             broker = Broker.open(settings, on_failure=lambda _: None)
             assert broker.access is not None
             task = asyncio.create_task(Registration.of(broker).run())
-            await until(lambda: manager.told == "")
-            manager.tell(5, one.to_builtins())
-            await until(lambda: manager.told == one.version)
-            broker.identity.heed(5)
+            await until(lambda: manager.announced_version == "")
+            manager.set_response(5, one.to_builtins())
+            await until(lambda: manager.announced_version == one.version)
+            broker.identity.check_writer_epoch(5)
             for epoch, table in ((4, two.to_builtins()), (5, {"format": 2}), (5, None), (5, "x")):
-                manager.tell(epoch, table)
+                manager.set_response(epoch, table)
                 heard = len(manager.heard)
                 await until(lambda heard=heard: len(manager.heard) >= heard + 3)  # type: ignore[misc]
-                assert manager.told == one.version
+                assert manager.announced_version == one.version
                 assert broker.is_registered
-            manager.tell(6, two.to_builtins())
-            await until(lambda: manager.told == two.version)
+            manager.set_response(6, two.to_builtins())
+            await until(lambda: manager.announced_version == two.version)
             assert not task.done()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await broker.close()
 
     on_loop(body)
-    assert "the one before stays in use" in caplog.text
+    assert "keeping the previous one" in caplog.text
 
 
-def test_a_broker_that_does_not_check_callers_wants_no_table(tmp_path: Path) -> None:
+def test_broker_without_authentication_requests_no_table(tmp_path: Path) -> None:
     async def body() -> None:
         broker = Broker.open(Settings(data=tmp_path), on_failure=lambda _: None)
         assert "access" not in json.loads(make_heartbeat(broker))
+        await broker.close()
+
+    on_loop(body)
+
+
+def test_heartbeat_announces_its_interval(tmp_path: Path) -> None:
+    async def body() -> None:
+        broker = Broker.open(Settings(data=tmp_path, manager_heartbeat_s=2.5), on_failure=lambda _: None)
+        assert json.loads(make_heartbeat(broker))["manager_heartbeat_s"] == 2.5
         await broker.close()
 
     on_loop(body)

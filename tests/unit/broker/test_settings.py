@@ -1,4 +1,4 @@
-"""Settings: flags win over variables, everything is checked, and an error names the setting and the rule."""
+"""Settings: flags override variables, values are validated, and errors name the setting and the rule."""
 
 import re
 from pathlib import Path
@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 import trustme
 
-from flotilla.serving.settings import SettingsInvalid, parse_size
 from flotilla_broker.identity import BrokerAddress
 from flotilla_broker.log import Durability
 from flotilla_broker.settings import Settings, load_settings, make_parser
+from flotilla_server.settings import SettingsInvalid, parse_size
 
 
-def test_defaults_just_work() -> None:
+def test_defaults_are_valid() -> None:
     settings = load_settings([], {})
     assert settings == Settings()
     assert settings.log_config.durability is Durability.FSYNC
     assert settings.peer_tls is None
 
 
-def test_a_flag_wins_over_a_variable_and_a_variable_over_the_default() -> None:
+def test_flag_overrides_variable_and_variable_overrides_default() -> None:
     environment = {"FLOTILLA_PORT": "1", "FLOTILLA_PEER_PORT": "2", "OTHER": "x"}
     settings = load_settings(["--port", "3"], environment)
     assert (settings.port, settings.peer_port, settings.host) == (3, 2, "127.0.0.1")
@@ -29,12 +29,12 @@ def test_a_flag_wins_over_a_variable_and_a_variable_over_the_default() -> None:
     ("text", "size"),
     [("0", 0), ("512", 512), ("64KiB", 65536), ("1MiB", 1 << 20), ("2GiB", 2 << 30), ("1TiB", 1 << 40)],
 )
-def test_sizes_are_read(text: str, size: int) -> None:
+def test_sizes_are_parsed(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "x", "1MB", "-1", "1.5MiB", "MiB", "1 MiB", "1miB", "²"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_invalid_size_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)
 
@@ -59,18 +59,20 @@ def test_what_is_no_size_is_refused(text: str) -> None:
         ({"FLOTILLA_SECRET_FILE": "/nowhere/at/all"}, "secret_file /nowhere/at/all cannot be read"),
         ({"FLOTILLA_MANAGERS": "manager:8080"}, "FLOTILLA_MANAGERS: 'manager:8080' is not a base URL"),
         ({"MANAGER_ADDRESS": "http://a/b"}, "MANAGER_ADDRESS: 'http://a/b' is not a base URL"),
-        ({"FLOTILLA_ADVERTISE_HOST": "a b"}, "advertise_host must be the name or address of a host"),
+        ({"FLOTILLA_ADVERTISE_HOST": "a b"}, "advertise_host must be a host name or an IP address, not 'a b'"),
         ({"FLOTILLA_ADVERTISE_PORT": "0"}, "advertise_port must be from 1 to 65535"),
         ({"FLOTILLA_RACK": "a b"}, "rack must be 1 to 200 characters"),
-        ({"FLOTILLA_MANAGER_HEARTBEAT_S": "0"}, "manager_heartbeat_s must be from 0.01"),
+        ({"FLOTILLA_MANAGER_HEARTBEAT_S": "0"}, "manager_heartbeat_s must be from 0.01 to 10 seconds, not 0"),
+        ({"FLOTILLA_MANAGER_HEARTBEAT_S": "60"}, "manager_heartbeat_s must be from 0.01 to 10 seconds, not 60"),
+        ({"FLOTILLA_MANAGER_HEARTBEAT_S": "nan"}, "manager_heartbeat_s must be from 0.01 to 10 seconds, not nan"),
     ],
 )
-def test_a_wrong_setting_is_named_with_its_rule(environment: dict[str, str], text: str) -> None:
+def test_invalid_setting_is_named_with_its_rule(environment: dict[str, str], text: str) -> None:
     with pytest.raises(SettingsInvalid, match=re.escape(text)):
         load_settings([], environment)
 
 
-def test_a_port_that_others_reach_needs_a_secret(tmp_path: Path) -> None:
+def test_public_port_requires_a_secret(tmp_path: Path) -> None:
     with pytest.raises(SettingsInvalid, match="FLOTILLA_SECRET"):
         load_settings(["--peer-host", "10.0.0.1"], {})
     file = tmp_path / "secret"
@@ -79,19 +81,19 @@ def test_a_port_that_others_reach_needs_a_secret(tmp_path: Path) -> None:
     assert settings.secret == b"sixteen bytes or more"
 
 
-def test_the_secret_is_never_shown() -> None:
+def test_secret_is_never_shown() -> None:
     settings = load_settings([], {"FLOTILLA_SECRET": "not for anybody's eyes"})
     assert "eyes" not in repr(settings)
     assert "SECRET" in make_parser().format_help()
 
 
-def test_help_tells_of_every_setting_and_its_variable() -> None:
+def test_help_lists_every_setting_and_its_variable() -> None:
     text = make_parser().format_help()
     for name in ("--data", "--fetch-bytes-max", "FLOTILLA_DATA", "FLOTILLA_WAIT_MS_MAX"):
         assert name in text
 
 
-def test_what_older_systems_call_it_is_understood() -> None:
+def test_aliases_of_older_systems_are_accepted() -> None:
     environment = {
         "PORT": "5001",
         "MANAGER_ADDRESS": "http://manager:8000/",
@@ -109,25 +111,28 @@ def test_what_older_systems_call_it_is_understood() -> None:
     )
 
 
-def test_the_address_is_the_one_that_was_bound_unless_another_is_given() -> None:
+def test_address_is_the_bound_one_unless_another_is_advertised() -> None:
     secret = {"FLOTILLA_SECRET": "sixteen bytes or more"}
     assert load_settings([], {}).advertise(1, 2) == BrokerAddress("127.0.0.1", 1, "127.0.0.1", 2)
     flags = ["--host", "0.0.0.0", "--peer-host", "0.0.0.0"]  # noqa: S104 - an example
     given = load_settings([*flags, "--advertise-host", "b", "--advertise-port", "80"], secret)
     assert given.advertise(1, 2) == BrokerAddress("b", 80, "b", 2)
-    with pytest.raises(SettingsInvalid, match=r"advertise_host must be given, because nobody reaches .* 0\.0\.0\.0"):
+    with pytest.raises(
+        SettingsInvalid,
+        match=r"advertise_host must be set to a reachable host: 0\.0\.0\.0 is only an address to listen on",
+    ):
         load_settings([*flags, "--managers", "http://m:1"], secret)
 
 
-def test_a_broker_with_a_certificate_is_reached_by_https() -> None:
+def test_broker_with_a_certificate_has_an_https_address() -> None:
     settings = load_settings(["--tls-cert", "cert.pem", "--tls-key", "key.pem"], {})
     assert settings.advertise(1, 2).url == "https://127.0.0.1:1"
-    with pytest.raises(SettingsInvalid, match="tls_cert and tls_key must be given together"):
+    with pytest.raises(SettingsInvalid, match="tls_cert and tls_key must be set together"):
         load_settings(["--tls-cert", "cert.pem"], {})
 
 
-def test_a_certificate_that_is_missing_or_broken_is_named(tmp_path: Path) -> None:
-    """As the setting that it is, and not as a fault of the data folder."""
+def test_missing_or_invalid_certificate_is_named(tmp_path: Path) -> None:
+    """As an error of the setting, not of the data folder."""
     authority, issued = trustme.CA(), trustme.CA().issue_cert("broker")
     files = {name: tmp_path / name for name in ("cert", "key", "ca")}
     authority.cert_pem.write_to_path(files["ca"])
@@ -138,9 +143,9 @@ def test_a_certificate_that_is_missing_or_broken_is_named(tmp_path: Path) -> Non
     for name, path in files.items():
         content = path.read_bytes()
         path.write_bytes(b"nonsense")
-        with pytest.raises(SettingsInvalid, match=f"peer_{name} {path}.* cannot be used"):
+        with pytest.raises(SettingsInvalid, match=f"peer_{name} {path}.* (cannot be loaded|are not a valid pair)"):
             load_settings(flags, {})
         path.unlink()
-        with pytest.raises(SettingsInvalid, match=f"peer_{name} {path} cannot be (read|used): No such file"):
+        with pytest.raises(SettingsInvalid, match=f"peer_{name} {path} cannot be (read|loaded): No such file"):
             load_settings(flags, {})
         path.write_bytes(content)

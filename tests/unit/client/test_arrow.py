@@ -1,4 +1,4 @@
-"""Records as Arrow: what a consumer hands out, in columns, in the memory of the batch."""
+"""Records as Arrow columns in the memory of the batch."""
 
 import re
 import subprocess
@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from flotilla import arrow
 from flotilla.arrow import SCAN, SCHEMA, count_up, select, to_record_batch, to_record_batches
 from flotilla.client.errors import ConfigInvalid, DataInvalid
-from flotilla.client.positions import ConsumerBatch, ConsumerRecord, Place
+from flotilla.client.positions import ConsumerBatch, ConsumerRecord, TopicPartition
 from flotilla.records import BadRecordHeaders, Batch, BatchInvalid, Compression, CrcMismatch, assign, decode, encode
 from flotilla.records.decoding import _PlainScan
 from unit.records.forge import HEADERS, batch_around, offsets, pad
 from unit.records.strategies import Records, records
 
-PLACE = Place("t", 3)
+PLACE = TopicPartition("t", 3)
 MANY = 20_000
 
 
@@ -49,7 +49,7 @@ def stored(base_offset: int, some: Records, compression: Compression = Compressi
 
 
 @given(records(), st.sampled_from(Compression), st.integers(0, 2**40), st.data())
-def test_columns_are_the_records_that_a_consumer_hands_out(
+def test_arrow_columns_equal_the_consumer_records(
     some: Records, compression: Compression, base_offset: int, data: st.DataObject
 ) -> None:
     """Any choice of keys, headers and timestamps, compressed or not, from any record on."""
@@ -71,7 +71,7 @@ PART = st.tuples(st.builds(repeated, records(count_max=8), st.sampled_from([1, 1
 
 
 @given(st.lists(PART, max_size=6), st.data())
-def test_batches_behind_each_other_become_the_records_of_a_range(
+def test_consecutive_batches_become_the_records_of_a_range(
     parts: list[tuple[Records, Compression]], data: st.DataObject
 ) -> None:
     """Small and large ones, cut where the range begins and ends."""
@@ -84,8 +84,8 @@ def test_batches_behind_each_other_become_the_records_of_a_range(
     assert rows_of(to_record_batches(PLACE, body, start, end)) == sent[start:end]
 
 
-def test_a_run_of_small_batches_becomes_one() -> None:
-    """A topic of single records is no table of as many chunks; a large batch stays as it is, in its place."""
+def test_consecutive_small_batches_are_merged() -> None:
+    """A topic of single records does not become a table with one chunk per record; a large batch is not copied."""
     sizes = [1] * 50 + [arrow._SMALL] + [1, 2, 3]
     body, at = b"", 0
     for size in sizes:
@@ -95,8 +95,8 @@ def test_a_run_of_small_batches_becomes_one() -> None:
     assert [row.offset for row in rows_of(made)] == list(range(at))
 
 
-def test_small_batches_do_not_become_too_large_a_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much there is, an array stays below what Arrow's offsets can count."""
+def test_merged_batch_stays_below_the_size_limit_of_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow's offsets have 32 bits."""
     monkeypatch.setattr(arrow, "_ROWS_BYTES_MAX", 2_000)
     body = b"".join(stored(at, Records([bytes(900)], None, None, None)) for at in range(7))
     assert [len(batch) for batch in to_record_batches(PLACE, body, 0, 7)] == [2, 2, 2, 1]
@@ -106,8 +106,8 @@ def addresses(column: pa.Array) -> list[int]:
     return [buffer.address for buffer in column.buffers() if buffer is not None]
 
 
-def test_values_keys_and_timestamps_lie_in_the_memory_of_the_batch() -> None:
-    """No copy per record, and none per column: one shape from the producer to the table."""
+def test_values_keys_and_timestamps_share_the_memory_of_the_batch() -> None:
+    """No copy per record or per column."""
     some = Records([b"value"] * MANY, [b"key", None] * (MANY // 2), None, list(range(MANY)))
     body = stored(0, some)
     begin = pa.py_buffer(body).address
@@ -125,8 +125,10 @@ def test_values_keys_and_timestamps_lie_in_the_memory_of_the_batch() -> None:
     ],
     ids=["values", "keys", "most records"],
 )
-def test_whoever_wants_a_little_does_not_keep_the_rest(value: bytes, key: bytes, columns: list[str], end: int) -> None:
-    """Keys do not hold large values in memory, nor values large keys, nor a record the million that came with it."""
+def test_selected_columns_do_not_retain_the_memory_of_others(
+    value: bytes, key: bytes, columns: list[str], end: int
+) -> None:
+    """Keys do not retain large values, values no large keys, and a record does not retain its whole batch."""
     some = Records([value] * MANY, [key, None] * (MANY // 2), None, list(range(MANY)))
     body = stored(0, some)
     begin = pa.py_buffer(body).address
@@ -145,8 +147,8 @@ def test_whoever_wants_a_little_does_not_keep_the_rest(value: bytes, key: bytes,
     ],
     ids=["values", "everything"],
 )
-def test_no_python_object_is_made_of_a_record(some: Records) -> None:
-    """Neither kept nor in passing: not even a number for each record would fit."""
+def test_conversion_creates_no_python_object_per_record(some: Records) -> None:
+    """Neither permanent nor temporary: the limit is too small for even one number per record."""
     body = stored(10**12, some)
     assert sum(map(len, to_record_batches(PLACE, body, 10**12, 10**13))) == MANY  # whatever is made once is made
     tracemalloc.start()
@@ -162,15 +164,15 @@ def test_no_python_object_is_made_of_a_record(some: Records) -> None:
     assert peak < constants + a_number_each
 
 
-def test_only_the_columns_that_are_wanted_are_made() -> None:
-    """In the order in which they are named; headers that nobody wants are not read."""
+def test_only_selected_columns_are_built_in_the_given_order() -> None:
+    """Headers that are not selected are not decoded."""
     broken = Batch(*vars(decode(encode([b"v"]))).values())
     batch = Batch(broken.header, broken.value_column, None, broken.value_column, None)
     made = to_record_batch(PLACE, batch, schema=select(["offset", "value"]))
     assert made.to_pydict() == {"offset": [0], "value": [b"v"]}
     with pytest.raises(BadRecordHeaders, match="headers of a record: the length of a name"):
         to_record_batch(PLACE, batch)
-    with pytest.raises(DataInvalid, match="t, partition 3: the batch at offset 0 cannot be read: headers of a record"):
+    with pytest.raises(DataInvalid, match="t-3: batch at offset 0 is damaged: headers of a record"):
         ConsumerBatch(*PLACE, batch).to_arrow()
     body = bytes(batch_around(offsets(0, 1) + pad(b"v") + offsets(0, 1) + pad(b"h"), count=1, attributes=HEADERS))
     assert [one.to_pydict() for one in to_record_batches(PLACE, body, 0, 1, select("value"))] == [{"value": [b"v"]}]
@@ -181,14 +183,13 @@ def test_only_the_columns_that_are_wanted_are_made() -> None:
 
 
 @pytest.mark.parametrize("columns", [["colour"], [], ["key", "key"], ""])
-def test_columns_that_are_not_there_are_refused_with_those_that_are(columns: list[str] | str) -> None:
-    """The error is the documentation."""
+def test_unknown_column_error_lists_the_valid_columns(columns: list[str] | str) -> None:
     with pytest.raises(ConfigInvalid, match="columns must be some of key, value, topic, partition, offset"):
         select(columns)
 
 
-def test_damage_is_noticed() -> None:
-    """What becomes a table is what the producer sent."""
+def test_damaged_batch_raises() -> None:
+    """A table has exactly what the producer sent."""
     body = bytearray(stored(0, Records([b"value"] * 100, None, None, None)))
     body[200] ^= 1
     with pytest.raises(CrcMismatch):
@@ -199,14 +200,14 @@ def test_damage_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("starts", "message"),
     [
-        ([1], "records begin at offset 1; those from 0 on are not there"),
-        ([0, 2], "a batch begins at offset 2; the one before it ends at 1"),
-        ([0, 0], "a batch begins at offset 0; the one before it ends at 1"),
-        ([0, 1, 2, 1], "a batch begins at offset 1; the one before it ends at 3"),
+        ([1], "records start at offset 1, requested 0"),
+        ([0, 2], "batch at offset 2, but the previous one ends at 1"),
+        ([0, 0], "batch at offset 0, but the previous one ends at 1"),
+        ([0, 1, 2, 1], "batch at offset 1, but the previous one ends at 3"),
     ],
 )
-def test_records_that_are_left_out_or_come_twice_are_told(starts: list[int], message: str, size: int) -> None:
-    """A table is never other than the log, whatever servers answer."""
+def test_missing_or_repeated_records_raise(starts: list[int], message: str, size: int) -> None:
+    """A table never differs from the log, whatever servers respond."""
     some = Records([b"v"] * size, None, None, None)
     body = b"".join(stored(start * size, some) for start in starts)
     expected = re.sub(r"\d+", lambda number: str(int(number[0]) * size), message)
@@ -218,15 +219,15 @@ INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1
 
 
 @given(st.lists(INT32, min_size=2) | st.lists(INT32, min_size=2).map(sorted))
-def test_both_ways_to_look_at_offsets_agree(numbers: list[int]) -> None:
-    """Arrow trusts offsets, so whoever checks them must not be fooled."""
+def test_numpy_and_python_checks_of_offsets_agree(numbers: list[int]) -> None:
+    """Arrow trusts offsets, so the check must be exact."""
     view = memoryview(array("i", numbers))
     assert SCAN.never_falls(view) == _PlainScan().never_falls(view) == (sorted(numbers) == numbers)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1), st.integers(0, 7))
-def test_both_ways_to_look_at_nulls_agree(items: list[tuple[int, bool]], more: int) -> None:
-    """A null item has no bytes; there may be more flags than items."""
+def test_numpy_and_python_checks_of_nulls_agree(items: list[tuple[int, bool]], more: int) -> None:
+    """A null item has no bytes; there may be more validity bits than items."""
     lengths = [length for length, _ in items]
     offsets = memoryview(array("i", [sum(lengths[:at]) for at in range(len(items) + 1)]))
     nulls = bytes(flag for _, flag in items) + b"\x01" * more
@@ -235,15 +236,15 @@ def test_both_ways_to_look_at_nulls_agree(items: list[tuple[int, bool]], more: i
 
 
 @given(st.lists(INT64, min_size=1))
-def test_both_ways_to_look_at_timestamps_agree(numbers: list[int]) -> None:
-    """Any int64 is one."""
+def test_numpy_and_python_conversions_of_timestamps_agree(numbers: list[int]) -> None:
+    """Every int64 is valid."""
     view = memoryview(array("q", numbers))
     assert SCAN.bounds(view) == _PlainScan().bounds(view) == (min(numbers), max(numbers))
 
 
 @pytest.mark.parametrize("count", [count_up, arrow._count_up_by_sum])
-def test_offsets_count_up(count: Callable[[int, int], pa.Array]) -> None:
-    """With every version of pyarrow that may be installed."""
+def test_offset_column_counts_up(count: Callable[[int, int], pa.Array]) -> None:
+    """With every supported version of pyarrow."""
     for first in (0, 5, 2**62):
         made = count(first, 3)
         assert (made.type, made.to_pylist()) == (pa.int64(), [first, first + 1, first + 2])
@@ -268,15 +269,15 @@ except ImportError as error:
     ("library", "method", "extra"),
     [("pyarrow", "read_arrow", "arrow"), ("pyarrow", "iter_arrow", "arrow"), ("pandas", "read_pandas", "pandas")],
 )
-def test_whoever_lacks_a_library_is_told_what_to_install(library: str, method: str, extra: str) -> None:
-    """They are optional: nothing loads them before a table is asked for."""
+def test_missing_library_error_names_what_to_install(library: str, method: str, extra: str) -> None:
+    """The libraries are optional: they are imported when a table is requested."""
     script = WITHOUT.format(library=library, method=method)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
-    told = f"{library} is needed, and not installed: pip install 'flotilla[{extra}]'\n"
-    assert (done.stdout, done.stderr) == (told, "")
+    message = f"{library} is not installed (extra {extra!r} of the client): pip install {library}\n"
+    assert (done.stdout, done.stderr) == (message, "")
 
 
-def test_everything_that_a_range_yields_fits_into_one_table() -> None:
+def test_all_batches_of_a_range_have_one_schema() -> None:
     """Small and large batches have the same columns of the same types."""
     bodies = [stored(0, Records([b"v"], None, None, None)), stored(1, Records([b"v"] * 100, None, None, [1] * 100))]
     batches = chain.from_iterable(to_record_batches(PLACE, body, at, 1_000) for at, body in enumerate(bodies))

@@ -1,4 +1,4 @@
-"""The options of a client: where they come from, and which rules they keep."""
+"""Options of a client: sources and validation."""
 
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -21,14 +21,14 @@ from support import certificates
 TOKEN = "flt_00112233445566ff_x"  # noqa: S105 - an example
 
 
-def test_without_anything_it_is_the_system_on_this_machine() -> None:
+def test_default_url_is_the_local_manager() -> None:
     config = load_client(None, environment={})
     assert config == ClientConfig(urls=("http://127.0.0.1:8080",))
     assert (config.route, config.token, config.ca, config.headers) == (Route.AUTO, None, None, ())
     assert config.make_tls() is None
 
 
-def test_what_is_given_wins_over_variables() -> None:
+def test_arguments_override_environment_variables() -> None:
     environment = {"FLOTILLA_URL": "https://a", "FLOTILLA_TOKEN": "flt_variable", "FLOTILLA_TLS_CA": "a.pem"}
     found = load_client(None, environment=environment)
     assert (found.urls, found.token, found.ca) == (("https://a",), "flt_variable", Path("a.pem"))
@@ -37,16 +37,16 @@ def test_what_is_given_wins_over_variables() -> None:
     assert (given.route, given.request_s) == (Route.GATEWAY, 2)
 
 
-def test_empty_variables_are_as_none() -> None:
+def test_empty_environment_variables_count_as_unset() -> None:
     empty = {"FLOTILLA_URL": "", "FLOTILLA_TOKEN": "", "FLOTILLA_TLS_CA": ""}
     assert load_client(None, environment=empty) == load_client(None, environment={})
 
 
-def test_several_urls_stand_behind_each_other() -> None:
+def test_url_may_list_several_managers() -> None:
     assert load_client("http://a:1, https://b/,", environment={}).urls == ("http://a:1", "https://b")
 
 
-def test_a_token_is_sent_with_every_request_and_never_shown() -> None:
+def test_token_is_a_request_header_and_hidden_in_repr() -> None:
     config = load_client(None, token=TOKEN, environment={})
     assert config.headers == (("authorization", f"Bearer {TOKEN}"),)
     assert TOKEN not in repr(config)
@@ -58,14 +58,14 @@ def test_a_token_is_sent_with_every_request_and_never_shown() -> None:
         ({"url": "a:1"}, "url: 'a:1' is not a base URL"),
         ({"url": "http://a,ftp://b"}, "url: 'ftp://b' is not a base URL"),
         ({"url": " , "}, "url must be given"),
-        ({"url": None, "route": "west"}, "route must be auto, direct, gateway"),
+        ({"url": None, "route": "west"}, "route must be auto or direct or gateway, not 'west'"),
         ({"url": None, "token": "a\r\nevil: 1"}, "token must be printable ASCII"),
         ({"url": None, "token": "ä"}, "token must be printable ASCII"),
         ({"url": None, "request_s": 0}, "request_s must be more than 0 and at most 86400 seconds"),
         ({"url": None, "request_s": 1e9}, "request_s must be more than 0"),
     ],
 )
-def test_what_breaks_a_rule_is_named_with_the_rule(options: dict[str, Any], text: str) -> None:
+def test_invalid_client_option_raises_with_name_and_rule(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigInvalid, match=text) as caught:
         load_client(**options, environment={})
     assert isinstance(caught.value, ValueError)
@@ -82,7 +82,7 @@ def test_what_breaks_a_rule_is_named_with_the_rule(options: dict[str, Any], text
         ({"delivery_s": 0}, "delivery_s must be more than 0"),
     ],
 )
-def test_what_breaks_a_rule_of_producers_is_named(options: dict[str, Any], text: str) -> None:
+def test_invalid_producer_option_raises_with_name_and_rule(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigInvalid, match=text):
         ProducerConfig(**options)
 
@@ -95,21 +95,21 @@ def test_what_breaks_a_rule_of_producers_is_named(options: dict[str, Any], text:
         ({"wait_s": 31}, "wait_s must be from 0 to 30"),
     ],
 )
-def test_what_breaks_a_rule_of_consumers_is_named(options: dict[str, Any], text: str) -> None:
+def test_invalid_consumer_option_raises_with_name_and_rule(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigInvalid, match=text):
         ConsumerConfig(**options)
 
 
-def test_certificates_are_read_or_named(tmp_path: Path) -> None:
+def test_ca_bundle_is_loaded_or_named_in_the_error(tmp_path: Path) -> None:
     files = certificates.write(tmp_path / "own", certificates.make_authority())
     assert load_client(None, ca=files.ca, environment={}).make_tls() is not None
     (tmp_path / "ca").write_text("no certificate")
     for name in ("ca", "missing"):
-        with pytest.raises(ConfigInvalid, match=f"ca: the certificates in .*{name} cannot be read"):
+        with pytest.raises(ConfigInvalid, match=f"ca: cannot read certificates from .*{name}"):
             load_client(None, ca=tmp_path / name, environment={}).make_tls()
 
 
 @pytest.mark.parametrize(("options", "config"), [(ProducerOptions, ProducerConfig), (ConsumerOptions, ConsumerConfig)])
-def test_type_checkers_know_every_option(options: type, config: type) -> None:
-    """Whoever writes `client.producer(linger=5)` is told by a type checker, before Python does."""
+def test_typed_options_match_the_config(options: type, config: type) -> None:
+    """A type checker finds a mistake such as `client.producer(linger=5)`."""
     assert get_type_hints(options) == get_type_hints(config)

@@ -4,89 +4,89 @@ import threading
 
 import pytest
 
-from flotilla.client.deliveries import Deliveries, Delivery, Fate, Part, Receipt
+from flotilla.client.deliveries import Deliveries, Delivery, Outcome, Part, Receipt
 from flotilla.client.errors import DeliveryFailed, DeliveryUnknown
 
 
-def test_all_records_of_a_batch_end_in_the_same_way_each_at_its_own_offset() -> None:
-    fate = Fate("t", 2)
-    first, second = Delivery(fate, 0), Delivery(fate, 1)
+def test_deliveries_of_one_batch_share_the_outcome_with_their_own_offsets() -> None:
+    outcome = Outcome("t", 2)
+    first, second = Delivery(outcome, 0), Delivery(outcome, 1)
     assert not first.done()
-    fate.settle(17)
+    outcome.settle(17)
     assert first.done()
     assert (first.result(), second.result()) == (Receipt("t", 2, 17), Receipt("t", 2, 18))
     assert first.exception() is None
     assert (first.topic, first.partition) == ("t", 2)
 
 
-def test_an_outcome_that_takes_too_long_is_a_timeout_and_comes_later() -> None:
-    fate = Fate("t", 0)
-    delivery = Delivery(fate, 0)
-    with pytest.raises(TimeoutError, match=r"not known after 0\.01 s"):
+def test_delivery_result_times_out_and_is_available_later() -> None:
+    outcome = Outcome("t", 0)
+    delivery = Delivery(outcome, 0)
+    with pytest.raises(TimeoutError, match=r"no outcome after 0\.01 s"):
         delivery.result(timeout=0.01)
     with pytest.raises(TimeoutError):
         delivery.result(timeout=0)
-    fate.settle(0)
+    outcome.settle(0)
     assert delivery.result(timeout=0).offset == 0
 
 
-def test_threads_wait_for_an_outcome_together() -> None:
-    fate, found = Fate("t", 0), []
-    threads = [threading.Thread(target=lambda at=at: found.append(Delivery(fate, at).result(10))) for at in range(5)]
+def test_several_threads_wait_for_one_outcome() -> None:
+    outcome, found = Outcome("t", 0), []
+    threads = [threading.Thread(target=lambda at=at: found.append(Delivery(outcome, at).result(10))) for at in range(5)]
     for thread in threads:
         thread.start()
-    fate.settle(100)
+    outcome.settle(100)
     for thread in threads:
         thread.join()
     assert sorted(receipt.offset for receipt in found) == [100, 101, 102, 103, 104]
 
 
-def test_an_error_is_raised_anew_for_each_record() -> None:
-    """One object for a million records would gather a million tracebacks."""
-    fate = Fate("t", 0)
+def test_each_record_raises_a_copy_of_the_error() -> None:
+    """One exception object for a million records would collect a million tracebacks."""
+    outcome = Outcome("t", 0)
     error = DeliveryFailed("no")
-    fate.settle(error)
+    outcome.settle(error)
     with pytest.raises(DeliveryFailed, match="no") as first:
-        Delivery(fate, 0).result()
+        Delivery(outcome, 0).result()
     with pytest.raises(DeliveryFailed, match="no") as second:
-        Delivery(fate, 1).result()
+        Delivery(outcome, 1).result()
     assert first.value is not second.value
-    assert Delivery(fate, 0).exception() is error
+    assert Delivery(outcome, 0).exception() is error
 
 
-def test_callbacks_are_called_once_and_one_that_raises_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    fate, called = Fate("t", 0), []
-    delivery = Delivery(fate, 3)
+def test_callbacks_are_called_once_and_their_exceptions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    outcome, called = Outcome("t", 0), []
+    delivery = Delivery(outcome, 3)
     delivery.add_done_callback(lambda _: 1 // 0)
     delivery.add_done_callback(lambda one: called.append(one.result().offset))
     with caplog.at_level(logging.ERROR):
-        fate.settle(10)
+        outcome.settle(10)
     assert called == [13]
     assert "ZeroDivisionError" in caplog.text
     delivery.add_done_callback(lambda one: called.append(one.result().offset))
     assert called == [13, 13]
 
 
-def test_a_delivery_is_awaited_on_any_loop() -> None:
-    fate = Fate("t", 0)
+def test_delivery_can_be_awaited_on_any_loop() -> None:
+    outcome = Outcome("t", 0)
 
     async def wait() -> tuple[Receipt, Receipt]:
-        threading.Timer(0.01, fate.settle, (5,)).start()
-        return await Delivery(fate, 0), await Delivery(fate, 1)
+        threading.Timer(0.01, outcome.settle, (5,)).start()
+        return await Delivery(outcome, 0), await Delivery(outcome, 1)
 
     assert asyncio.run(wait()) == (Receipt("t", 0, 5), Receipt("t", 0, 6))
 
 
-def test_waiting_for_oneself_is_refused() -> None:
+def test_blocking_wait_on_the_clients_loop_raises() -> None:
     async def wait() -> None:
-        Delivery(Fate("t", 0, asyncio.get_running_loop()), 0).result()
+        Delivery(Outcome("t", 0, asyncio.get_running_loop()), 0).result()
 
     with pytest.raises(RuntimeError, match="use `await`"):
         asyncio.run(wait())
 
 
-def test_the_outcomes_of_many_are_in_their_order() -> None:
-    one, other = Fate("t", 0), Fate("t", 1)
+def test_deliveries_of_send_many_keep_the_order_of_the_records() -> None:
+    one, other = Outcome("t", 0), Outcome("t", 1)
     deliveries = Deliveries(5, [Part(one, 0, [0, 3]), Part(other, 7, range(1, 3)), Part(one, 2, [4])])
     assert len(deliveries) == 5
     one.settle(100)
@@ -102,8 +102,8 @@ async def _await(deliveries: Deliveries) -> list[Receipt]:
     return await deliveries
 
 
-def test_of_many_the_first_error_counts_and_each_can_be_looked_at() -> None:
-    well, failed, unknown = Fate("t", 0), Fate("t", 1), Fate("t", 2)
+def test_deliveries_raise_the_error_of_the_first_failed_record() -> None:
+    well, failed, unknown = Outcome("t", 0), Outcome("t", 1), Outcome("t", 2)
     deliveries = Deliveries(3, [Part(unknown, 0, [2]), Part(well, 0, [0]), Part(failed, 0, [1])])
     with pytest.raises(TimeoutError, match="not all outcomes"):
         deliveries.result(timeout=0.01)

@@ -1,4 +1,4 @@
-"""Keys choose partitions by a hash that never changes: records of a key must be where they are looked for."""
+"""The partitioner: a hash that never changes, so that the records of a key stay in one partition."""
 
 import doctest
 import zlib
@@ -18,16 +18,16 @@ GOLDEN = {
 }
 
 
-def test_keys_belong_where_they_always_did() -> None:
-    """If this fails, records of one key would be in two partitions, and out of order: change the code back."""
+def test_partition_of_known_keys_never_changes() -> None:
+    """If this fails, records of one key would be in two partitions, and out of order: revert the change of the code."""
     found = {key: tuple(partition_of(key, count) for count in (2, 3, 4, 7)) for key in GOLDEN}
     assert found == GOLDEN
 
 
 @given(st.binary(), st.integers(1, 1000))
-def test_other_languages_can_compute_it(key: bytes, partitions: int) -> None:
+def test_partition_is_the_zlib_crc32_modulo_partitions(key: bytes, partitions: int) -> None:
     assert partition_of(key, partitions) == zlib.crc32(key) % partitions
 
 
-def test_the_example_is_right() -> None:
+def test_docstring_example_is_correct() -> None:
     assert doctest.testmod(partitioning).failed == 0

@@ -1,4 +1,4 @@
-"""What users give, and what they get."""
+"""Options, records and batches of a consumer."""
 
 from datetime import UTC, datetime
 
@@ -18,20 +18,20 @@ from flotilla.records import assign, decode, encode
         (datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC), "timestamp_ms=1500"),
     ],
 )
-def test_a_start_becomes_a_question_to_servers(start: Start, query: str) -> None:
+def test_start_option_becomes_a_query_parameter(start: Start, query: str) -> None:
     """Earliest, latest, milliseconds, or a time."""
     assert parse_start(start) == query
 
 
 @pytest.mark.parametrize("start", ["yesterday", -1, True, datetime(2026, 1, 1)])  # noqa: DTZ001 - that is the mistake
-def test_a_start_that_cannot_be_is_refused_with_the_rule(start: Start) -> None:
-    """A time without a zone would mean something else on each machine."""
+def test_invalid_start_raises_with_the_rule(start: Start) -> None:
+    """A time without a time zone would differ between machines."""
     with pytest.raises(ConfigInvalid, match="start must be"):
         parse_start(start)
 
 
-def test_topics_are_one_or_several_each_once() -> None:
-    """A name alone is not taken for a list of letters."""
+def test_topics_are_one_name_or_several_without_duplicates() -> None:
+    """A single name is not a list of letters."""
     assert parse_topics("orders") == ("orders",)
     assert parse_topics(["b", "a", "b"]) == ("b", "a")
     wrongs: list[str | list[str]] = [[], ""]
@@ -40,8 +40,7 @@ def test_topics_are_one_or_several_each_once() -> None:
             parse_topics(wrong)
 
 
-def test_partitions_are_of_the_one_topic_or_of_each() -> None:
-    """Nobody has to guess whose partitions are meant."""
+def test_partitions_belong_to_the_only_topic_or_are_given_per_topic() -> None:
     assert parse_partitions(["a"], None) is None
     assert parse_partitions(["a"], [1, 0, 1]) == {"a": (1, 0)}
     assert parse_partitions(["a", "b"], {"a": [0], "b": [1]}) == {"a": (0,), "b": (1,)}
@@ -50,8 +49,8 @@ def test_partitions_are_of_the_one_topic_or_of_each() -> None:
             parse_partitions(topics, wrong)  # type: ignore[arg-type]
 
 
-def test_a_batch_skips_what_lies_before_the_position() -> None:
-    """Values, keys, length and records agree; the whole batch is there for those who want its columns."""
+def test_consumer_batch_skips_records_before_the_position() -> None:
+    """Values, keys, length and iteration agree; `batch` has all columns."""
     sent = encode([b"a", b"b", b"c"], keys=[b"k", None, b"m"], timestamps_ms=[1, 2, 3])
     assign(sent, 10, 99)
     batch = ConsumerBatch("t", 3, decode(sent), 1)

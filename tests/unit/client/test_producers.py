@@ -1,4 +1,4 @@
-"""The two producers: who waits for what, in which thread."""
+"""The two producers: what they wait for, and in which thread."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from flotilla.client.runner import Runner
 from support.fakeengine import FakeEngine, make
 
 
-def test_whoever_sends_waits_for_room_or_is_told() -> None:
+def test_send_waits_for_buffer_space_or_raises_buffer_full() -> None:
     """Memory is bounded: `buffer_bytes` is back pressure."""
 
     async def test() -> None:
@@ -25,7 +25,7 @@ def test_whoever_sends_waits_for_room_or_is_told() -> None:
         await producer.send("t", bytes(900))
         with pytest.raises(BufferFull):
             await producer.send("t", bytes(900), block=False)
-        with pytest.raises(BufferFull, match=r"within 0\.01 s"):
+        with pytest.raises(BufferFull, match=r"buffer stayed full for 0\.01 s"):
             await producer.send("t", bytes(900), timeout_s=0.01)
         with pytest.raises(BufferFull) as caught:
             await producer.send_many("t", [bytes(20), bytes(900)], block=False)
@@ -41,8 +41,8 @@ def test_whoever_sends_waits_for_room_or_is_told() -> None:
     asyncio.run(test())
 
 
-def test_a_partition_that_is_not_known_is_looked_up_once_before_anybody_is_refused() -> None:
-    """Topics grow: what one knows of them may be old."""
+def test_unknown_partition_refreshes_metadata_once_before_it_raises() -> None:
+    """Topics grow: cached metadata may be stale."""
 
     async def test() -> None:
         engine = FakeEngine(partitions=1)
@@ -53,7 +53,7 @@ def test_a_partition_that_is_not_known_is_looked_up_once_before_anybody_is_refus
         engine.info = engine.make(partitions=4)
         assert len(await producer.send_many("t", [b"3"], partition=3)) == 1
         before = engine.looked_up
-        with pytest.raises(RecordInvalid, match="has 4 partitions, and no 4"):
+        with pytest.raises(RecordInvalid, match="has no partition 4, only 0 to 3"):
             await producer.send("t", b"x", partition=4)
         assert engine.looked_up == before + 1
         await producer.close()
@@ -61,7 +61,7 @@ def test_a_partition_that_is_not_known_is_looked_up_once_before_anybody_is_refus
     asyncio.run(test())
 
 
-def test_an_async_sender_that_never_waits_does_not_stop_the_loop() -> None:
+def test_async_send_in_a_loop_yields_to_other_tasks() -> None:
     async def test() -> None:
         engine = FakeEngine()
         producer = make(engine)
@@ -74,7 +74,7 @@ def test_an_async_sender_that_never_waits_does_not_stop_the_loop() -> None:
     asyncio.run(test())
 
 
-def test_callbacks_get_each_delivery_and_those_that_raise_disturb_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_on_delivery_gets_each_delivery_and_its_exceptions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         engine = FakeEngine()
         seen: list[int] = []
@@ -134,7 +134,7 @@ def test_threads_share_a_blocking_producer() -> None:
     world.close()
 
 
-def test_a_blocking_sender_waits_for_room_or_is_told() -> None:
+def test_blocking_send_waits_for_buffer_space_or_raises_buffer_full() -> None:
     world = Blocking(buffer_bytes=1000, batch_bytes=1000)
     world.runner.call_soon(world.engine.gate.clear)
     first = world.producer.send("t", bytes(900))
@@ -153,7 +153,7 @@ def test_a_blocking_sender_waits_for_room_or_is_told() -> None:
     world.close()
 
 
-def test_a_callback_that_sends_when_there_is_no_room_is_told_instead_of_waiting_for_itself() -> None:
+def test_send_in_a_callback_with_full_buffer_raises_instead_of_deadlocking() -> None:
     trouble: list[Exception] = []
 
     def resend(_: Delivery) -> None:
@@ -171,7 +171,7 @@ def test_a_callback_that_sends_when_there_is_no_room_is_told_instead_of_waiting_
         world.producer.send("t", b"x")
 
 
-def test_a_sender_that_waits_for_room_learns_that_the_producer_was_closed() -> None:
+def test_send_that_waits_for_buffer_space_raises_when_the_producer_closes() -> None:
     world = Blocking(buffer_bytes=1000, batch_bytes=1000)
     world.runner.call_soon(world.engine.gate.clear)
     world.producer.send("t", bytes(900))

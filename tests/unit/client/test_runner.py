@@ -16,7 +16,7 @@ async def answer(what: object = 42) -> object:
     return what
 
 
-def test_it_runs_work_to_its_end_for_any_thread() -> None:
+def test_runner_runs_coroutines_for_any_thread() -> None:
     runner = Runner()
     found: list[object] = []
     threads = [threading.Thread(target=lambda at=at: found.append(runner.run(answer(at)))) for at in range(5)]
@@ -30,7 +30,7 @@ def test_it_runs_work_to_its_end_for_any_thread() -> None:
     runner.close()
 
 
-def test_work_that_takes_too_long_is_cancelled() -> None:
+def test_run_cancels_the_coroutine_after_the_timeout() -> None:
     runner = Runner()
     ended = threading.Event()
 
@@ -46,7 +46,7 @@ def test_work_that_takes_too_long_is_cancelled() -> None:
     runner.close()
 
 
-def test_closing_cancels_what_is_under_way_and_nothing_runs_after_it() -> None:
+def test_close_cancels_running_calls_and_rejects_later_ones() -> None:
     runner = Runner()
     caught: list[BaseException] = []
     begun = threading.Event()
@@ -74,7 +74,7 @@ def test_closing_cancels_what_is_under_way_and_nothing_runs_after_it() -> None:
     assert runner.loop.is_closed()
 
 
-def test_a_callback_on_the_loop_must_not_wait_for_the_loop() -> None:
+def test_run_on_the_loops_own_thread_raises() -> None:
     runner = Runner()
 
     async def work() -> None:
@@ -83,15 +83,15 @@ def test_a_callback_on_the_loop_must_not_wait_for_the_loop() -> None:
     async def close() -> None:
         runner.close()
 
-    with pytest.raises(RuntimeError, match="must not wait"):
+    with pytest.raises(RuntimeError, match="must not call blocking methods"):
         runner.run(work())
-    with pytest.raises(RuntimeError, match="must not wait"):
+    with pytest.raises(RuntimeError, match="must not call blocking methods"):
         runner.run(close())
     assert runner.run(answer()) == 42
     runner.close()
 
 
-def test_a_child_is_told_and_the_parent_goes_on() -> None:
+def test_forked_child_gets_client_forked_and_the_parent_continues() -> None:
     runner = Runner()
     pid = os.fork()
     if pid == 0:

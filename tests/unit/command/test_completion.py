@@ -1,4 +1,4 @@
-"""`flotilla completion`: what a shell is told, tried in a real bash."""
+"""`flotilla completion`, tested in a real bash."""
 
 import os
 import pty
@@ -46,7 +46,7 @@ def manager() -> Iterator[FakeManager]:
 
 
 def complete(*words: str, **variables: str) -> list[str]:
-    """Press the key behind the last word, in a real bash."""
+    """Complete the last word in a real bash."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FLOTILLA_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     script = BASH.format(line=shlex.quote(" ".join(["flotilla", *words])))
@@ -74,12 +74,12 @@ def complete(*words: str, **variables: str) -> list[str]:
         (["completion", ""], ["bash", "zsh", "fish"]),
     ],
 )
-def test_commands_options_and_choices_are_completed(words: list[str], offered: list[str]) -> None:
+def test_completion_offers_commands_options_and_choices(words: list[str], offered: list[str]) -> None:
     assert complete(*words) == offered
 
 
-def test_names_come_from_the_server(manager: FakeManager) -> None:
-    """From the one that the line names, or that would be asked without."""
+def test_completion_offers_names_from_the_server(manager: FakeManager) -> None:
+    """From the server of the options, or of the environment."""
     assert complete("topics", "describe", "or", FLOTILLA_URL=manager.url) == ["orders", "orders.new"]
     away = f"http://127.0.0.1:{free_port()}"
     by_flag = ("--url", manager.url)
@@ -90,8 +90,8 @@ def test_names_come_from_the_server(manager: FakeManager) -> None:
     assert complete("experiment", "consume", *by_broker, "p", FLOTILLA_URL=away) == ["parcels"]
 
 
-def test_at_a_terminal_a_key_completes_a_name_of_the_server_on_the_line(manager: FakeManager) -> None:
-    """Bash breaks words at colons, and so the URL: the line is understood nevertheless."""
+def test_tab_completes_names_from_the_server_of_the_line(manager: FakeManager) -> None:
+    """Bash splits words at colons, and so the URL; completion reads the whole line."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     variables = {"PATH": path, "HOME": os.devnull, "TERM": "dumb", "FLOTILLA_CONFIG": os.devnull}
     typed = f'eval "$(flotilla completion bash)"\nflotilla topics describe --url {manager.url} par\t'
@@ -110,7 +110,7 @@ def test_at_a_terminal_a_key_completes_a_name_of_the_server_on_the_line(manager:
         os.close(terminal)
 
 
-def test_contexts_are_completed_from_the_file_and_names_from_theirs(manager: FakeManager, tmp_path: Path) -> None:
+def test_completion_offers_contexts_and_names_from_their_servers(manager: FakeManager, tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     config.save(
         path, Config({"prod": Context(manager.url), "prod-eu": Context("http://b"), "test": Context("http://c")})
@@ -119,7 +119,7 @@ def test_contexts_are_completed_from_the_file_and_names_from_theirs(manager: Fak
     assert complete("topics", "grow", "--context", "prod", "pa", FLOTILLA_CONFIG=str(path)) == ["parcels"]
 
 
-def test_without_a_server_there_is_silently_nothing(manager: FakeManager, tmp_path: Path) -> None:
+def test_completion_without_a_server_offers_nothing(manager: FakeManager, tmp_path: Path) -> None:
     assert complete("topics", "describe", "", FLOTILLA_URL=f"http://127.0.0.1:{free_port()}") == []
     assert complete("topics", "describe", "", FLOTILLA_URL="nonsense") == []
     assert complete("experiment", "consume", "--broker", "nonsense", "--topics", "") == []
@@ -129,7 +129,7 @@ def test_without_a_server_there_is_silently_nothing(manager: FakeManager, tmp_pa
     assert complete("topics", "describe", "", FLOTILLA_URL=manager.url) == []
 
 
-def test_a_server_that_hangs_is_waited_for_a_second_at_most() -> None:
+def test_completion_gives_up_on_a_hanging_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as hanging:
         url = f"http://127.0.0.1:{hanging.getsockname()[1]}"
         began = time.monotonic()
@@ -143,13 +143,13 @@ def test_a_server_that_hangs_is_waited_for_a_second_at_most() -> None:
 @pytest.mark.parametrize(
     ("shell", "text"), [("bash", "complete -o"), ("zsh", "#compdef flotilla"), ("fish", "--command flotilla")]
 )
-def test_each_shell_has_its_script(capsys: pytest.CaptureFixture[str], shell: str, text: str) -> None:
+def test_completion_prints_a_script_for_each_shell(capsys: pytest.CaptureFixture[str], shell: str, text: str) -> None:
     assert main(["completion", shell]) == 0
-    told = capsys.readouterr().out
-    assert text in told
-    assert "_FLOTILLA_COMPLETE" in told
+    captured = capsys.readouterr().out
+    assert text in captured
+    assert "_FLOTILLA_COMPLETE" in captured
 
 
-def test_a_shell_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_rejects_unknown_shell(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "tcsh"]) == 2
     assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in capsys.readouterr().err

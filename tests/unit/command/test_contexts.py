@@ -1,4 +1,4 @@
-"""Contexts: what is in their file, who wins over whom, and what `flotilla contexts` does."""
+"""Contexts: the file, precedence, and the commands."""
 
 import json
 import os
@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flotilla.command import config, main
-from flotilla.command.asking import Server, find_server
 from flotilla.command.config import Config, Context
+from flotilla.command.connection import Server, resolve_server
 from flotilla.command.errors import InputInvalid
-from flotilla.command.flags import Flags
+from flotilla.command.flags import ConnectionFlags
 
 HERE = Path("/folder/config.toml")
 PROD, TEST, MINE = "flt_prod", "flt_test", "flt_mine"
 
 
-# -- the file -----------------------------------------------------------------------------------------------------
+# -- the file ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_is_read_and_paths_begin_at_its_folder() -> None:
+def test_relative_paths_start_at_the_folder_of_the_file() -> None:
     text = """
         current = "prod"
         [contexts.prod]
@@ -42,27 +42,27 @@ def test_a_file_is_read_and_paths_begin_at_its_folder() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("current = ", "is no TOML: Invalid value (at end of document)"),
-        ("\n[contexts.a]\nurl = http://a", "is no TOML: Invalid value (at line 3, column 7)"),
-        ("current = 'a'", "line 1: current names 'a', and there is no such context"),
-        ("current = 3", "line 1: current names 3"),
+        ("current = ", "invalid TOML: Invalid value (at end of document)"),
+        ("\n[contexts.a]\nurl = http://a", "invalid TOML: Invalid value (at line 3, column 7)"),
+        ("current = 'a'", "line 1: current context 'a' does not exist"),
+        ("current = 3", "line 1: current context 3"),
         ("contexts = 3", "line 1: contexts must be tables"),
-        ("# x\ncurent = 'a'", "line 2: 'curent' is not known here; these are: current, contexts"),
-        ("[contexts.a]\nca = 'x'", "line 1: contexts.a has no url"),
+        ("# x\ncurent = 'a'", "line 2: unknown key 'curent'; expected: current, contexts"),
+        ("[contexts.a]\nca = 'x'", "line 1: contexts.a has no key 'url'"),
         ("[contexts.a]\nurl = 'a'", "line 2: contexts.a.url: 'a' is not a base URL"),
-        ("[contexts.a]\nurl = 5", "line 2: contexts.a.url must be a text"),
-        ("[contexts.a]\nurl = 'http://a'\nca = ''", "line 3: contexts.a.ca must be a text that is not empty"),
-        ("[contexts.b]\nurl = 'http://b'\n[contexts.a]\nurl = 'http://a'\nuri = 'x'", "line 5: 'uri' is not known"),
-        ("[contexts.'a b']\nurl = 'http://a'", ": 'a b' is no name of a context; it has letters, digits"),
+        ("[contexts.a]\nurl = 5", "line 2: contexts.a.url must be a non-empty string"),
+        ("[contexts.a]\nurl = 'http://a'\nca = ''", "line 3: contexts.a.ca must be a non-empty string"),
+        ("[contexts.b]\nurl = 'http://b'\n[contexts.a]\nurl = 'http://a'\nuri = 'x'", "line 5: unknown key 'uri'"),
+        ("[contexts.'a b']\nurl = 'http://a'", ": 'a b' is not a valid context name: use letters, digits"),
         (
-            "[contexts.a]\nurl = 'http://a'\nca = '~nobody-has-it/ca'",
-            "line 3: contexts.a.ca: '~nobody-has-it/ca' begins",
+            "[contexts.a]\nurl = 'http://a'\nca = '~missing-user/ca'",
+            "line 3: contexts.a.ca: home directory of '~missing-user/ca' not found",
         ),
-        ("[contexts]\na = 'http://a'", "line 2: contexts.a must be a table, as in [contexts.a]"),
+        ("[contexts]\na = 'http://a'", "line 2: contexts.a must be a table, such as [contexts.a]"),
         ("contexts.a.url = 'x'", ": contexts.a.url: 'x' is not a base URL"),
     ],
 )
-def test_a_broken_file_is_refused_with_line_and_reason(text: str, reason: str) -> None:
+def test_invalid_contexts_file_is_rejected_with_line_and_reason(text: str, reason: str) -> None:
     with pytest.raises(InputInvalid) as caught:
         config.parse(text, HERE)
     assert str(caught.value).startswith(str(HERE))
@@ -70,8 +70,8 @@ def test_a_broken_file_is_refused_with_line_and_reason(text: str, reason: str) -
 
 
 @pytest.mark.parametrize("key", ["token", "secret"])
-def test_a_token_does_not_belong_into_the_file_and_is_not_shown(key: str) -> None:
-    with pytest.raises(InputInvalid, match=f"line 3: a {key} does not belong into this file") as caught:
+def test_contexts_file_rejects_tokens_without_showing_them(key: str) -> None:
+    with pytest.raises(InputInvalid, match=f"line 3: a {key} must not be in this file") as caught:
         config.parse(f"[contexts.a]\nurl = 'http://a'\n{key} = 'flt_hush'", HERE)
     assert "hush" not in str(caught.value)
 
@@ -88,37 +88,37 @@ names = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)
 
 
 @given(st.dictionaries(names, contexts), st.data())
-def test_what_is_written_is_read_again(known: dict[str, Context], data: st.DataObject) -> None:
+def test_contexts_file_round_trips(known: dict[str, Context], data: st.DataObject) -> None:
     current = data.draw(st.none() | st.sampled_from(sorted(known))) if known else None
     written = Config(known, current)
     assert config.parse(config.write(written), HERE) == written
 
 
-def test_the_file_is_found_by_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contexts_file_path_follows_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert config.find_path({}) == Path("/home/me/.config/flotilla/config.toml")
     assert config.find_path({"XDG_CONFIG_HOME": "/x"}) == Path("/x/flotilla/config.toml")
     assert config.find_path({"XDG_CONFIG_HOME": "/x", "FLOTILLA_CONFIG": "/y.toml"}) == Path("/y.toml")
 
 
-def test_who_has_no_home_has_no_contexts_and_asks_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container, where a number runs programs and nobody knows its name."""
+def test_commands_work_without_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user id has no passwd entry."""
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 2)
-    assert find_server(Flags(), {}) == Server("http://127.0.0.1:8080")
+    assert resolve_server(ConnectionFlags(), {}) == Server("http://127.0.0.1:8080")
     assert config.find_path({"FLOTILLA_CONFIG": "/y.toml"}) == Path("/y.toml")
-    with pytest.raises(InputInvalid, match="no home folder to keep contexts in; FLOTILLA_CONFIG"):
+    with pytest.raises(InputInvalid, match="no home directory to store contexts in: set FLOTILLA_CONFIG"):
         config.save(config.find_path({}), Config())
 
 
-def test_a_file_that_another_process_is_about_to_put_in_place_stays(tmp_path: Path) -> None:
+def test_save_keeps_the_temporary_file_of_another_process(tmp_path: Path) -> None:
     path, other = tmp_path / "config.toml", tmp_path / "config.toml.part"
     other.write_text("half of what")
     config.save(path, Config({"a": Context("http://a")}))
     assert (config.load(path).contexts["a"].url, other.read_text()) == ("http://a", "half of what")
 
 
-def test_the_file_is_the_owners_alone_and_is_replaced_at_once(tmp_path: Path) -> None:
+def test_contexts_file_is_private_and_replaced_atomically(tmp_path: Path) -> None:
     real, link = tmp_path / "new" / "real.toml", tmp_path / "link.toml"
     link.symlink_to(real)
     for url in ("http://a", "http://b"):
@@ -129,18 +129,18 @@ def test_the_file_is_the_owners_alone_and_is_replaced_at_once(tmp_path: Path) ->
     assert list(real.parent.iterdir()) == [real]
 
 
-def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_unusable_contexts_file_is_named(tmp_path: Path) -> None:
     assert config.load(tmp_path / "missing") == Config()
     with pytest.raises(InputInvalid, match="cannot be read: Is a directory"):
         config.load(tmp_path)
     (tmp_path / "file").write_bytes(b"\xff")
-    with pytest.raises(InputInvalid, match="it is no UTF-8 text"):
+    with pytest.raises(InputInvalid, match="not valid UTF-8"):
         config.load(tmp_path / "file")
     with pytest.raises(InputInvalid, match=r"cannot be written: (File exists|Not a directory)"):
         config.save(tmp_path / "file" / "config.toml", Config())
 
 
-# -- who wins -----------------------------------------------------------------------------------------------------
+# -- precedence -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -157,16 +157,16 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def found(file: Path, flags: dict[str, Any], **variables: str) -> Server:
-    return find_server(Flags(**flags), {"FLOTILLA_CONFIG": str(file), **variables})
+    return resolve_server(ConnectionFlags(**flags), {"FLOTILLA_CONFIG": str(file), **variables})
 
 
-def test_without_anything_the_current_context_holds(file: Path) -> None:
+def test_current_context_is_the_default(file: Path) -> None:
     assert found(file, {}) == Server("https://prod", PROD, file.parent / "ca", "prod")
     config.save(file, Config())
     assert found(file, {}) == Server("http://127.0.0.1:8080")
 
 
-def test_variables_win_over_the_current_context_and_flags_over_variables(file: Path) -> None:
+def test_options_override_variables_and_variables_override_the_current_context(file: Path) -> None:
     assert found(file, {}, FLOTILLA_CONTEXT="test") == Server("http://test", TEST, None, "test")
     assert found(file, {}, FLOTILLA_TOKEN=MINE).token == MINE
     assert found(file, {}, FLOTILLA_TLS_CA="other").ca == Path("other")
@@ -174,15 +174,15 @@ def test_variables_win_over_the_current_context_and_flags_over_variables(file: P
     assert found(file, {"ca": Path("flag")}, FLOTILLA_TLS_CA="other").ca == Path("flag")
 
 
-def test_a_token_of_a_context_goes_nowhere_else(file: Path) -> None:
-    """Where a flag or a variable says where to ask, the current context does not count."""
+def test_token_of_a_context_is_not_sent_to_another_url(file: Path) -> None:
+    """If an option or a variable sets the URL, the current context is ignored."""
     assert found(file, {}, FLOTILLA_URL="http://other") == Server("http://other")
     assert found(file, {"url": "http://other"}) == Server("http://other")
     assert found(file, {}, FLOTILLA_URL="http://other", FLOTILLA_CONTEXT="test") == Server("http://other")
 
 
-def test_a_context_that_is_named_by_the_flag_wins_over_all_variables(file: Path) -> None:
-    """So that neither the address nor the token of another system comes in between."""
+def test_context_option_ignores_variables(file: Path) -> None:
+    """Neither URL nor token of another system is mixed in."""
     variables = {
         "FLOTILLA_URL": "http://other",
         "FLOTILLA_TOKEN": MINE,
@@ -195,41 +195,43 @@ def test_a_context_that_is_named_by_the_flag_wins_over_all_variables(file: Path)
     assert found(file, given_too, **variables) == Server("http://near", MINE, None, "test")
 
 
-def test_a_context_that_is_not_there_is_told_with_the_nearest(file: Path) -> None:
-    with pytest.raises(InputInvalid, match=r"^there is no context 'prd'; did you mean 'prod'\?"):
+def test_missing_context_suggests_the_closest_name(file: Path) -> None:
+    with pytest.raises(InputInvalid, match=r"^context 'prd' does not exist; did you mean 'prod'\?"):
         found(file, {"context": "prd"})
-    with pytest.raises(InputInvalid, match="no context 'x', which FLOTILLA_CONTEXT names; `flotilla contexts list`"):
+    with pytest.raises(
+        InputInvalid, match="context 'x' \\(set by FLOTILLA_CONTEXT\\) does not exist; see `flotilla contexts list`"
+    ):
         found(file, {}, FLOTILLA_CONTEXT="x")
 
 
 @pytest.mark.parametrize("flag", ["context", "url"])
-def test_a_flag_that_is_empty_is_refused(file: Path, flag: str) -> None:
-    """As of `--context "$SYSTEM"` without that variable: nobody means the current one then."""
-    with pytest.raises(InputInvalid, match=f"--{flag} is empty"):
+def test_empty_option_is_rejected(file: Path, flag: str) -> None:
+    """`--context "$SYSTEM"` with an unset variable must not mean the current context."""
+    with pytest.raises(InputInvalid, match=f"--{flag} must not be empty"):
         found(file, {flag: ""}, FLOTILLA_URL="http://a")
 
 
-def test_a_broken_file_is_no_matter_for_who_says_where_to_ask(file: Path) -> None:
+def test_url_option_ignores_an_invalid_contexts_file(file: Path) -> None:
     file.write_text("broken")
     assert found(file, {"url": "http://other"}).url == "http://other"
-    with pytest.raises(InputInvalid, match="is no TOML"):
+    with pytest.raises(InputInvalid, match="invalid TOML"):
         found(file, {})
 
 
-def test_a_client_of_a_command_does_not_look_at_variables(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A context without a token file is asked without a token, whatever FLOTILLA_TOKEN says."""
+def test_client_of_a_command_ignores_variables(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests to a context without token file carry no token, even with FLOTILLA_TOKEN set."""
     config.save(file, Config({"open": Context("http://127.0.0.1:1")}))
     monkeypatch.setenv("FLOTILLA_TOKEN", MINE)
     server = found(file, {"context": "open"}, FLOTILLA_TOKEN=MINE)
-    monkeypatch.setattr("flotilla.command.asking.run", lambda *_, **__: None)
+    monkeypatch.setattr("flotilla.command.connection.run", lambda *_, **__: None)
     with server.open() as client:
         assert client._client.engine.config.token is None
 
 
-# -- the command --------------------------------------------------------------------------------------------------
+# -- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_contexts_are_set_used_shown_and_deleted(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_contexts_can_be_set_used_shown_and_deleted(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def out(line: str) -> str:
         assert main(["contexts", *line.split()]) == 0, capsys.readouterr().err
         return capsys.readouterr().out
@@ -243,14 +245,14 @@ def test_contexts_are_set_used_shown_and_deleted(file: Path, capsys: pytest.Capt
         "ca": None,
         "token_file": "/t",
     }
-    assert out("use new") == "context 'new' is the current one now\n"
+    assert out("use new") == "switched to context 'new'\n"
     assert out("show").splitlines()[-1] == "current     yes"
     assert json.loads(out("list --json"))["current"] == "new"
-    assert out("delete new") == "context 'new' is deleted\n"
-    assert out("delete new --missing-ok") == "context 'new' is deleted\n"
+    assert out("delete new") == "context 'new' deleted\n"
+    assert out("delete new --missing-ok") == "context 'new' deleted\n"
     assert json.loads(out("list --json"))["current"] is None
     out("use prod")
-    assert "no context" in out("use --none")
+    assert out("use --none") == "current context unset\n"
     assert config.load(file).current is None
 
 
@@ -258,19 +260,19 @@ def test_contexts_are_set_used_shown_and_deleted(file: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("set new", "there is no context 'new' yet: give --url, too"),
-        ("set n/w --url http://a", "'n/w' is no name of a context"),
+        ("set new", "context 'new' does not exist: creating it requires --url"),
+        ("set n/w --url http://a", "'n/w' is not a valid context name"),
         ("set new --url a", "'a' is not a base URL"),
-        ("set prod --ca x --unset ca", "--ca and --unset ca contradict each other"),
-        ("set prod --ca a\x1bb", "a path in the file has printable characters only"),
-        ("use", "give the name of a context, or --none"),
-        ("use prod --none", "give the name of a context, or --none"),
-        ("use prd", "there is no context 'prd'; did you mean 'prod'?"),
-        ("show prd", "there is no context 'prd'"),
-        ("delete prd", "there is no context 'prd'"),
+        ("set prod --ca x --unset ca", "--ca and --unset ca are mutually exclusive"),
+        ("set prod --ca a\x1bb", "has characters that are not printable"),
+        ("use", "expected the name of a context, or --none"),
+        ("use prod --none", "expected the name of a context, or --none"),
+        ("use prd", "context 'prd' does not exist; did you mean 'prod'?"),
+        ("show prd", "context 'prd' does not exist"),
+        ("delete prd", "context 'prd' does not exist"),
     ],
 )
-def test_what_cannot_be_meant_changes_nothing(capsys: pytest.CaptureFixture[str], line: str, text: str) -> None:
+def test_invalid_context_arguments_change_nothing(capsys: pytest.CaptureFixture[str], line: str, text: str) -> None:
     before = config.load(config.find_path(os.environ))
     assert main(["contexts", *line.split()]) == 2
     assert text in capsys.readouterr().err
@@ -278,38 +280,38 @@ def test_what_cannot_be_meant_changes_nothing(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.usefixtures("file")
-def test_a_token_that_is_given_for_its_file_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_token_passed_as_token_file_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["contexts", "set", "prod", "--token-file", "flt_hush"]) == 2
-    told = capsys.readouterr().err
-    assert "put it into a file" in told
-    assert "hush" not in told
+    captured = capsys.readouterr().err
+    assert "save the token to a file first" in captured
+    assert "hush" not in captured
 
 
 @pytest.mark.usefixtures("file")
-def test_who_has_set_a_variable_is_told_that_it_wins(
+def test_contexts_warn_about_overriding_variables(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FLOTILLA_CONTEXT", "test")
     assert main(["contexts", "show"]) == 0
-    told = capsys.readouterr()
-    assert "http://test" in told.out
-    assert "FLOTILLA_CONTEXT is set" in told.err
+    captured = capsys.readouterr()
+    assert "http://test" in captured.out
+    assert "FLOTILLA_CONTEXT is set" in captured.err
     monkeypatch.setenv("FLOTILLA_URL", "http://other")
     assert main(["contexts", "use", "prod"]) == 0
-    assert "FLOTILLA_URL is set, and wins" in capsys.readouterr().err
+    assert "FLOTILLA_URL is set and overrides" in capsys.readouterr().err
 
 
-def test_a_file_without_contexts_says_how_to_make_one(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_context_list_prints_a_hint(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.unlink()
     assert main(["contexts", "list"]) == 0
-    assert "there are no contexts yet; `flotilla contexts set --help`" in capsys.readouterr().err
+    assert "no contexts; create one with `flotilla contexts set" in capsys.readouterr().err
     assert main(["contexts", "show"]) == 2
 
 
 @pytest.mark.usefixtures("file")
-def test_what_cannot_be_reached_is_told_with_its_context(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_error_names_the_context(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["contexts", "set", "away", "--url", "http://127.0.0.1:1"]) == 0
     assert main(["topics", "list", "--context", "away"]) == 1
-    told = capsys.readouterr().err
-    assert "cannot reach http://127.0.0.1:1, of context 'away': Connection refused. Is it running?" in told
-    assert str(tmp_path) not in told
+    captured = capsys.readouterr().err
+    assert "cannot reach http://127.0.0.1:1 (context 'away'): Connection refused. Is it running?" in captured
+    assert str(tmp_path) not in captured

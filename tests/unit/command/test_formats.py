@@ -1,4 +1,4 @@
-"""Records as they are written out: byte for byte, whatever their bytes mean."""
+"""Output formats: bytes are kept unchanged."""
 
 import json
 
@@ -18,7 +18,7 @@ def batch(
     times: list[int] | None = None,
     start: int = 0,
 ) -> ConsumerBatch:
-    """Make a batch at offset 10 of partition 3, that was stored at 5000 ms."""
+    """Return a batch at offset 10 of partition 3, with append time 5000 ms."""
     encoded = encode(values, keys=keys, headers=headers, timestamps_ms=times)
     assign(encoded, base_offset=10, append_time_ms=5000)
     return ConsumerBatch("tea", 3, decode(encoded), start)
@@ -44,16 +44,16 @@ FULL = batch(
         (r"100%% of \\%o é\r\n", "100% of \\10 é\r\n100% of \\11 é\r\n100% of \\12 é\r\n".encode()),
     ],
 )
-def test_a_format_writes_fields_and_bytes_as_they_are(text: str, written: bytes) -> None:
+def test_formats_keep_bytes_unchanged(text: str, written: bytes) -> None:
     assert parse_format(text).write(FULL) == written
 
 
-def test_what_a_batch_does_not_have_is_empty_and_the_time_is_when_it_was_stored() -> None:
+def test_missing_fields_are_empty_and_timestamp_is_the_append_time() -> None:
     assert parse_format(r"[%k|%v|%h|%T]").write(batch([b"x", b"y"])) == b"[|x||5000][|y||5000]"
 
 
 @pytest.mark.parametrize("text", ["value", "key-value", "json", r"%o %k %v %h %T\n", r"%o\n"])
-def test_the_beginning_of_a_batch_is_skipped_and_its_end_cut_off(text: str) -> None:
+def test_format_honours_start_and_limit_of_a_batch(text: str) -> None:
     columns = FULL.batch
     whole = parse_format(text).write(FULL)
     later = parse_format(text).write(ConsumerBatch("tea", 3, columns, start=1))
@@ -62,11 +62,11 @@ def test_the_beginning_of_a_batch_is_skipped_and_its_end_cut_off(text: str) -> N
     assert parse_format(text).write(FULL, 99) == whole
 
 
-def test_a_separator_is_written_as_it_is_though_it_may_look_like_a_field() -> None:
+def test_separator_is_not_parsed_as_a_field() -> None:
     assert parse_format("key-value", b"%d%%").write(batch([b"v"], keys=[b"k"])) == b"k%d%%v\n"
 
 
-def test_json_has_a_line_per_record_with_base64_for_what_is_no_text() -> None:
+def test_json_format_has_base64_for_binary_values() -> None:
     lines = [json.loads(line) for line in parse_format("json").write(FULL).splitlines()]
     place = {"topic": "tea", "partition": 3, "append_time_ms": 5000}
     headers = [{"name": "a", "value": "1"}, {"name": "b", "value_base64": "/Q=="}]
@@ -80,20 +80,20 @@ def test_json_has_a_line_per_record_with_base64_for_what_is_no_text() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("yaml", "is no format; write value, key-value, json, or a template"),
-        ("%x", "the format has '%x'; there are %t %p"),
-        ("%v%", "the format has '%'"),
-        (r"%v\q", r"the format has '\\\\q'"),
-        ("%v\\", "the format has"),
-        ("100%%", "shows nothing of a record"),
+        ("yaml", "is not a format: use value, key-value, json, or a template"),
+        ("%x", "unknown field '%x' in the template; supported: %t %p"),
+        ("%v%", "unknown field '%'"),
+        (r"%v\q", r"unknown field '\\\\q'"),
+        ("%v\\", "unknown field"),
+        ("100%%", "has no field"),
     ],
 )
-def test_what_is_no_format_is_refused_with_what_there_is(text: str, reason: str) -> None:
+def test_unknown_format_is_rejected_with_alternatives(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_format(text)
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1), st.integers(0, 3))
-def test_values_are_written_alike_by_name_and_by_template(values: list[bytes], start: int) -> None:
+def test_value_format_equals_its_template(values: list[bytes], start: int) -> None:
     given_ = batch(values, start=min(start, len(values) - 1))
     assert parse_format("value").write(given_) == parse_format(r"%v\n").write(given_)

@@ -1,4 +1,4 @@
-"""Percentiles and pictures of latencies."""
+"""Percentiles and histograms of latencies."""
 
 from itertools import pairwise
 
@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flotilla.command.histogram import Bucket, Latencies, draw, make_buckets, percentile, write_ms
+from flotilla.command.histogram import Bucket, Latencies, draw, format_ms, make_buckets, percentile
 
 TIMES = st.lists(st.floats(min_value=0.0, max_value=1000.0), min_size=1, max_size=50)
 
 
-def test_a_percentile_is_the_smallest_that_so_many_do_not_exceed() -> None:
+def test_percentile_is_the_nearest_rank() -> None:
     hundred = [float(number) for number in range(1, 101)]
     assert [percentile(hundred, percent) for percent in (0, 1, 50, 95, 99, 99.9, 100)] == [1, 1, 50, 95, 99, 100, 100]
     thousand = [float(number) for number in range(1, 1001)]
@@ -20,18 +20,18 @@ def test_a_percentile_is_the_smallest_that_so_many_do_not_exceed() -> None:
 
 
 @given(TIMES, st.floats(min_value=0.0, max_value=100.0))
-def test_a_percentile_is_one_of_the_measurements_and_covers_its_share(took: list[float], percent: float) -> None:
+def test_percentile_is_a_sample_and_covers_its_share(took: list[float], percent: float) -> None:
     found = percentile(sorted(took), percent)
     assert found in took
     assert sum(one <= found for one in took) >= percent / 100 * len(took) - 1e-4
 
 
-def test_latencies_are_summed_up_in_any_order() -> None:
+def test_latencies_do_not_depend_on_order() -> None:
     assert Latencies.of([3.0, 1.0, 2.0]) == Latencies(3, 2.0, 3.0, 3.0, 3.0, 3.0)
     assert Latencies.of([]) is None
 
 
-def test_buckets_grow_as_1_2_5_and_reach_from_the_first_to_the_last() -> None:
+def test_bucket_bounds_grow_as_1_2_5() -> None:
     assert make_buckets([0.001, 0.0011, 0.002, 0.004, 0.03]) == [
         Bucket(0.0005, 0.001, 1),
         Bucket(0.001, 0.002, 2),
@@ -44,7 +44,7 @@ def test_buckets_grow_as_1_2_5_and_reach_from_the_first_to_the_last() -> None:
 
 
 @given(TIMES)
-def test_each_measurement_is_in_exactly_one_bucket(took: list[float]) -> None:
+def test_each_sample_is_in_exactly_one_bucket(took: list[float]) -> None:
     buckets = make_buckets(took)
     assert sum(one.count for one in buckets) == len(took)
     assert all(one.upto_s == other.above_s for one, other in pairwise(buckets))
@@ -53,7 +53,7 @@ def test_each_measurement_is_in_exactly_one_bucket(took: list[float]) -> None:
         assert one.count == sum((at == 0 or one.above_s < time) and time <= one.upto_s for time in took)
 
 
-def test_the_picture_has_a_bar_for_each_bucket_and_shows_even_the_smallest() -> None:
+def test_histogram_shows_every_non_empty_bucket() -> None:
     buckets = [Bucket(0.0005, 0.001, 1), Bucket(0.001, 0.002, 499), Bucket(0.002, 0.005, 0), Bucket(0.5, 1.0, 250)]
     assert draw(buckets, width=8) == [
         "    0.5 - 1 ms  ▏           0.1%",
@@ -68,5 +68,5 @@ def test_the_picture_has_a_bar_for_each_bucket_and_shows_even_the_smallest() -> 
     ("seconds", "text"),
     [(0.0, "0"), (0.0000123456, "0.0123"), (0.00123456, "1.23"), (0.1, "100"), (0.99999, "1,000"), (12.3456, "12,300")],
 )
-def test_times_have_three_digits_that_matter(seconds: float, text: str) -> None:
-    assert write_ms(seconds) == text
+def test_milliseconds_have_three_significant_digits(seconds: float, text: str) -> None:
+    assert format_ms(seconds) == text

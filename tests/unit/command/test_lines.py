@@ -1,15 +1,15 @@
-"""Lines: cut out of blocks however those fall, and split into keys and values."""
+"""Splitting of blocks into lines, and of lines into keys and values."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flotilla.command.lines import Cutter, LineRefused, Rows, split_keys
+from flotilla.command.lines import LineInvalid, LineSplitter, Rows, split_keys
 
 
-def cut_all(blocks: list[bytes]) -> list[bytes]:
-    cutter = Cutter()
-    return [line for block in blocks for line in cutter.cut(block)] + cutter.end()
+def split_all(blocks: list[bytes]) -> list[bytes]:
+    splitter = LineSplitter()
+    return [line for block in blocks for line in splitter.feed(block)] + splitter.flush()
 
 
 @pytest.mark.parametrize(
@@ -23,37 +23,37 @@ def cut_all(blocks: list[bytes]) -> list[bytes]:
         (b"a\r\n\xff\x00\n", [b"a\r", b"\xff\x00"]),
     ],
 )
-def test_a_line_is_what_stands_before_a_newline_and_empty_ones_count(text: bytes, lines: list[bytes]) -> None:
-    assert cut_all([text]) == lines
+def test_lines_end_at_newlines_and_may_be_empty(text: bytes, lines: list[bytes]) -> None:
+    assert split_all([text]) == lines
 
 
 @given(st.lists(st.binary(max_size=5) | st.just(b"\n") | st.just(b"a\nb")))
-def test_it_does_not_matter_how_blocks_fall(blocks: list[bytes]) -> None:
-    """Invariant: the lines of all blocks, with newlines between them, are what was read."""
+def test_lines_do_not_depend_on_block_boundaries(blocks: list[bytes]) -> None:
+    """Invariant: the lines of all blocks, joined with newlines, are the input."""
     text = b"".join(blocks)
-    lines = cut_all(blocks)
-    assert lines == cut_all([text])
+    lines = split_all(blocks)
+    assert lines == split_all([text])
     assert b"\n".join(lines) == text.removesuffix(b"\n")
 
 
-def test_a_line_without_an_end_is_given_up_before_it_fills_the_memory() -> None:
-    cutter = Cutter(line_bytes_max=10)
-    assert cutter.cut(b"before\n12345") == [b"before"]
-    assert cutter.cut(b"67890") == []
-    with pytest.raises(LineRefused, match="longer than 10 bytes") as refused:
-        cutter.cut(b"1")
+def test_endless_line_is_rejected_at_the_limit() -> None:
+    splitter = LineSplitter(line_bytes_max=10)
+    assert splitter.feed(b"before\n12345") == [b"before"]
+    assert splitter.feed(b"67890") == []
+    with pytest.raises(LineInvalid, match="longer than 10 bytes") as refused:
+        splitter.feed(b"1")
     assert refused.value.at == 0
 
 
-def test_a_key_stands_before_the_first_separator() -> None:
+def test_key_ends_at_the_first_separator() -> None:
     rows = split_keys([b"7: tea: green", b": nobody's", b"8: "], b": ")
     assert (list(rows.keys or ()), list(rows.values)) == ([b"7", b"", b"8"], [b"tea: green", b"nobody's", b""])
     assert split_keys([], b":") == Rows((), ())
 
 
-def test_a_line_without_a_separator_is_refused_with_its_place_or_has_no_key() -> None:
+def test_line_without_separator_is_rejected_unless_keys_are_optional() -> None:
     lines = [b"7:tea", b"coffee", b"", b"8:cake"]
-    with pytest.raises(LineRefused, match="no ':' behind a key") as refused:
+    with pytest.raises(LineInvalid, match="no separator ':' after the key") as refused:
         split_keys(lines, b":")
     assert refused.value.at == 1
     rows = split_keys(lines, b":", is_optional=True)

@@ -1,4 +1,4 @@
-"""The `flotilla` command as a whole: every command and task is explained, and only what is needed is loaded."""
+"""The `flotilla` command as a whole: help of every command, and lazy imports."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from flotilla.command.main import COMMANDS, NAME, flotilla
 
 
 def walk(command: click.Command, context: click.Context) -> Iterator[click.Context]:
-    """Find all commands and tasks."""
+    """Find all commands."""
     yield context
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -29,25 +29,28 @@ ALL = list(walk(flotilla, click.Context(flotilla, info_name=NAME)))
 
 
 @pytest.mark.parametrize("context", ALL, ids=[context.command_path for context in ALL])
-def test_every_command_task_option_and_argument_is_explained(context: click.Context) -> None:
-    """Nobody has to guess."""
+def test_every_command_option_and_argument_has_help(context: click.Context) -> None:
     command = context.command
     assert command.help, "it has no help"
     assert command.help[0].isupper()
+    assert command.get_short_help_str(200).endswith("."), "its first sentence does not end with a full stop"
     for parameter in command.params:
-        is_handed_over = parameter.type is click.UNPROCESSED
-        assert parameter.help or is_handed_over, f"{parameter.name} is not explained"
+        is_unprocessed = parameter.type is click.UNPROCESSED
+        assert parameter.help or is_unprocessed, f"{parameter.name} is not explained"
+        text = (parameter.help or "X.").split("  [")[0]  # without the default
+        assert text[0].isupper(), f"{text!r} does not start with a capital"
+        assert text.endswith("."), f"{text!r} does not end with a full stop"
 
 
 @pytest.mark.parametrize("path", [context.command_path for context in ALL if context.command.add_help_option])
-def test_every_help_is_told(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_prints_help(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*path.split()[1:], "--help"]) == 0
-    told = capsys.readouterr()
-    assert told.out.startswith(f"Usage: {path}")
-    assert told.err == ""
+    captured = capsys.readouterr()
+    assert captured.out.startswith(f"Usage: {path}")
+    assert captured.err == ""
 
 
-def test_there_are_as_many_commands_as_are_promised() -> None:
+def test_all_commands_exist() -> None:
     promised = "up topics produce consume groups brokers tokens bench experiment contexts completion admin"
     assert list(COMMANDS) == promised.split()
 
@@ -55,32 +58,32 @@ def test_there_are_as_many_commands_as_are_promised() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["topic", "list"], "flotilla: There is no command 'topic'. Did you mean 'topics'?"),
-        (["frobnicate"], "flotilla: There is no command 'frobnicate'.\n"),
-        (["topics", "creat", "x"], "flotilla topics: There is no task 'creat'. Did you mean 'create'?"),
-        (["experiment", "5p3c"], "flotilla experiment: There is no task '5p3c'. Did you mean '5P3C'?"),
+        (["topic", "list"], "flotilla: No such command 'topic'. Did you mean 'topics'?"),
+        (["frobnicate"], "flotilla: No such command 'frobnicate'.\n"),
+        (["topics", "creat", "x"], "flotilla topics: No such command 'creat'. Did you mean 'create'?"),
+        (["experiment", "5p3c"], "flotilla experiment: No such command '5p3c'. Did you mean '5P3C'?"),
         (["topics", "list", "--ulr", "x"], "flotilla topics: No such option '--ulr'. Did you mean '--url'?"),
         (["--verbose"], "flotilla: No such option '--verbose'. Did you mean '--version'?"),
         (["topics", "list", "x"], "flotilla topics: Got unexpected extra argument (x)"),
         (["topics", "create"], "flotilla topics: Missing argument 'TOPIC'."),
     ],
 )
-def test_who_is_not_understood_sees_the_usage_the_hint_and_the_nearest(
+def test_usage_error_shows_usage_hint_and_suggestion(
     capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
     assert main(arguments) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert re.match(r"Usage: flotilla .*\nTry 'flotilla.* --help' for help\.\n\n", told.err)
-    assert text in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert re.match(r"Usage: flotilla .*\nTry 'flotilla.* --help' for help\.\n\n", captured.err)
+    assert text in captured.err
 
 
 @pytest.mark.parametrize("arguments", [[], ["topics"], ["contexts"]])
-def test_without_a_task_all_are_shown(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+def test_group_without_command_lists_its_commands(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert main(arguments) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert re.search(r"^(Commands|Tasks):$", told.err, re.MULTILINE)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert re.search(r"^Commands:$", captured.err, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +97,8 @@ def test_without_a_task_all_are_shown(capsys: pytest.CaptureFixture[str], argume
         ("up --help", ("flotilla.client", "rich")),
     ],
 )
-def test_only_what_is_needed_is_loaded(arguments: str, unloaded: tuple[str, ...]) -> None:
-    """A command begins at once; what it does not need costs nothing."""
+def test_commands_import_only_what_they_need(arguments: str, unloaded: tuple[str, ...]) -> None:
+    """Commands start fast: unneeded modules are not imported."""
     code = "import sys; from flotilla.command import main; code = main(); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", f"{code}; sys.exit(code)", *arguments.split()],
@@ -111,17 +114,17 @@ def test_only_what_is_needed_is_loaded(arguments: str, unloaded: tuple[str, ...]
 
 @pytest.mark.parametrize(
     ("where", "code", "said"),
-    [("> /dev/full", 1, "flotilla: cannot go on: No space left on device\n"), (">&-", 0, "")],
+    [("> /dev/full", 1, "flotilla: I/O error: No space left on device\n"), (">&-", 0, "")],
 )
-def test_what_cannot_be_printed_is_told_in_a_line(where: str, code: int, said: str) -> None:
+def test_failed_output_is_reported_in_one_line(where: str, code: int, said: str) -> None:
     line = f"exec '{sys.executable}' -m flotilla.command --help {where}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (code, said)
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_what_stands_for_a_closed_stream_is_no_socket(closed: str) -> None:
-    """The numbers 0 to 2 are never given to something else, which would be read, written to, or closed by mistake."""
+def test_closed_standard_streams_are_not_reused(closed: str) -> None:
+    """Descriptors 0 to 2 are never reused for sockets or files."""
     code = (
         "import os; from flotilla.command import main; main(['--version']); print(os.open('/', 0), file=open(9, 'w'))"
     )
@@ -131,21 +134,21 @@ def test_what_stands_for_a_closed_stream_is_no_socket(closed: str) -> None:
     assert int(done.stdout.split()[-1]) > 2
 
 
-def test_what_is_said_is_not_printed_where_standard_error_is_closed() -> None:
-    """Standard output is for what was asked for."""
+def test_errors_do_not_go_to_standard_output() -> None:
+    """Standard output is for results only."""
     line = f"exec '{sys.executable}' -m flotilla.command produce 2>&-"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
 
 
 def examples(command: click.Command) -> list[str]:
-    """Find what is shown, without what is said about it, and without the shell around it."""
+    """Find the examples of a help text, without comments and pipes."""
     shown = re.findall(r"\bflotilla .*", command.epilog or "") if (command.epilog or "").startswith("\b") else []
     return [re.split(r"  +| [>|] |\)", line)[0] for line in shown]
 
 
 @pytest.mark.parametrize("example", [line for context in ALL for line in examples(context.command)])
-def test_every_example_of_a_help_is_understood(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_help_example_parses(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "orders.txt").touch()
     monkeypatch.chdir(tmp_path)
     command: click.Command = flotilla

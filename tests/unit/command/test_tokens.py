@@ -1,4 +1,4 @@
-"""`flotilla tokens`: what it asks, as whom, and what it says."""
+"""`flotilla tokens`: requests, credentials and output."""
 
 import json
 import os
@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from flotilla.access import system_text
+from flotilla.access import system_token
 from flotilla.client.admin import TokenInfo
 from flotilla.command import main
-from flotilla.command.asking import Server, find_server
+from flotilla.command.connection import Server, resolve_server
 from flotilla.command.errors import InputInvalid
-from flotilla.command.flags import Flags
-from flotilla.command.tokens import table
+from flotilla.command.flags import ConnectionFlags
+from flotilla.command.tokens import format_tokens
 from support import certificates
 from support.cluster import free_port
 from support.fakemanager import FakeManager, serving
@@ -45,18 +45,19 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeManager]:
         yield server
 
 
-def test_a_token_is_made_and_its_text_stands_alone_on_standard_output(
+def test_create_prints_only_the_token_to_standard_output(
     manager: FakeManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`TOKEN=$(flotilla tokens create ...)` works, and people read the rest."""
+    """`TOKEN=$(flotilla tokens create ...)` works."""
     monkeypatch.setenv("FLOTILLA_SECRET", SECRET)
     manager.answer = json.dumps({"token": TEXT, **TOKEN}).encode()
     limits = ["--bytes-per-s", "10MiB", "--requests-per-s", "5", "--in-flight-bytes", "1KiB"]
     arguments = ["billing", "--grant", "produce:orders.*", "--grant", "admin", "--expires", "1d", *limits]
     assert main(["tokens", "create", *arguments]) == 0
-    told = capsys.readouterr()
-    assert told.out == f"{TEXT}\n"
-    assert "token 00112233445566ff 'billing' may produce:orders.* admin:*; it is good until 1970-01-02" in told.err
+    captured = capsys.readouterr()
+    assert captured.out == f"{TEXT}\n"
+    created = "created token 00112233445566ff 'billing': grants produce:orders.* admin:*; expires 1970-01-02"
+    assert created in captured.err
     body = {
         "name": "billing",
         "grants": ["produce:orders.*", "admin:*"],
@@ -65,10 +66,10 @@ def test_a_token_is_made_and_its_text_stands_alone_on_standard_output(
         "requests_per_s": 5,
         "in_flight_bytes": 1024,
     }
-    assert manager.asked == [("POST", "/v1/tokens", f"Bearer {system_text(SECRET.encode())}", body)]
+    assert manager.asked == [("POST", "/v1/tokens", f"Bearer {system_token(SECRET.encode())}", body)]
 
 
-def test_tokens_are_listed_in_columns_or_as_json(manager: FakeManager, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tokens_are_listed_as_table_or_json(manager: FakeManager, capsys: pytest.CaptureFixture[str]) -> None:
     manager.answer = json.dumps({"tokens": [TOKEN]}).encode()
     assert main(["tokens", "list"]) == 0
     assert "00112233445566ff  billing  produce:orders.* admin:*  10MiB/s, 5 requests/s" in capsys.readouterr().out
@@ -76,25 +77,25 @@ def test_tokens_are_listed_in_columns_or_as_json(manager: FakeManager, capsys: p
     assert json.loads(capsys.readouterr().out) == {"tokens": [TOKEN]}
     manager.answer = b'{"tokens": []}'
     assert main(["tokens", "list"]) == 0
-    assert "there are no tokens yet" in capsys.readouterr().err
+    assert "no tokens found" in capsys.readouterr().err
     assert manager.asked[0] == ("GET", "/v1/tokens", None, None)
 
 
-def test_a_token_is_revoked_by_its_id(
+def test_revoke_sends_the_token_id(
     manager: FakeManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FLOTILLA_TOKEN", f"{TEXT}\n")
     assert main(["tokens", "revoke", TOKEN["id"]]) == 0
-    assert "is revoked" in capsys.readouterr().out
+    assert "revoked" in capsys.readouterr().out
     assert manager.asked == [("DELETE", "/v1/tokens/00112233445566ff", f"Bearer {TEXT}", None)]
 
 
-def test_the_table_says_whose_time_is_over() -> None:
+def test_token_table_marks_expired_tokens() -> None:
     never = {**TOKEN, "expires_ms": None, "bytes_per_s": None, "requests_per_s": None, "in_flight_bytes": 1 << 20}
     tokens = msgspec.convert([TOKEN, never], tuple[TokenInfo, ...])
-    heading, over, good = table(tokens, now_ms=86_400_000)
+    heading, over, good = format_tokens(tokens, now_ms=86_400_000)
     assert heading.split() == ["id", "name", "grants", "limits", "created", "expires"]
-    assert over.endswith("1970-01-02 00:00 (over)")
+    assert over.endswith("1970-01-02 00:00 (expired)")
     assert good.endswith("never")
     assert "1MiB in flight" in good
 
@@ -106,17 +107,17 @@ def test_the_table_says_whose_time_is_over() -> None:
             401,
             b'{"code": "unauthorized", "message": "x"}',
             None,
-            "the servers ask for a token: set FLOTILLA_TOKEN or --token-file",
+            "authentication required: set FLOTILLA_TOKEN or --token-file",
         ),
-        (401, b'{"code": "unauthorized", "message": "x"}', TEXT, "the token is not valid there"),
+        (401, b'{"code": "unauthorized", "message": "x"}', TEXT, "token rejected by http://"),
         (403, b'{"message": "the scope admin on all topics is missing"}', TEXT, "the scope admin on all topics"),
         (503, b'{"message": "The writer does not answer; try again."}', TEXT, "The writer does not answer"),
-        (404, b"<html>", None, "is no manager: status 404"),
-        (200, b"<html>", None, "is no manager: status 200"),
-        (500, b"[]", None, "answers with status 500"),
+        (404, b"<html>", None, "is not a manager: status 404"),
+        (200, b"<html>", None, "is not a manager: status 200"),
+        (500, b"[]", None, "responded with status 500"),
     ],
 )
-def test_a_refusal_is_explained(
+def test_rejection_is_explained_without_showing_the_token(
     manager: FakeManager,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -129,18 +130,20 @@ def test_a_refusal_is_explained(
         monkeypatch.setenv("FLOTILLA_TOKEN", token)
     manager.status, manager.answer = status, answer
     assert main(["tokens", "list"]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("flotilla tokens: ")
-    assert text in told.err
-    assert TEXT not in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("flotilla tokens: ")
+    assert text in captured.err
+    assert TEXT not in captured.err
 
 
-def test_where_nobody_answers_it_is_said_how_to_name_another(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_error_explains_how_to_set_the_url(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tokens", "list", "--url", f"http://127.0.0.1:{free_port()}"]) == 1
-    told = capsys.readouterr().err
-    assert re.search(r"cannot reach http://127\.0\.0\.1:\d+: .*\. Is it running\? Try `flotilla up`", told)
-    assert "--url, --context or FLOTILLA_URL" in told
+    captured = capsys.readouterr().err
+    assert re.search(
+        r"cannot reach http://127\.0\.0\.1:\d+: .*\. Is it running\? Start a local system with `flotilla up`", captured
+    )
+    assert "--url, --context or FLOTILLA_URL" in captured
 
 
 @pytest.mark.parametrize(
@@ -152,58 +155,58 @@ def test_where_nobody_answers_it_is_said_how_to_name_another(capsys: pytest.Capt
         (["create", "x", "--grant", "produce:a b"], "a pattern of topic names"),
         (["create", "x", "--grant", "admin", "--expires", "soon"], "30d"),
         (["create", "x", "--grant", "admin", "--bytes-per-s", "lots"], "64MiB"),
-        (["create", "x", "--grant", "admin", "--requests-per-s", "0"], "above 0"),
+        (["create", "x", "--grant", "admin", "--requests-per-s", "0"], "at least 1"),
         (["revoke", "x"], "16 hexadecimal digits"),
-        (["forge"], "There is no task 'forge'"),
+        (["forge"], "No such command 'forge'"),
         (["revok", "x"], "Did you mean 'revoke'?"),
         (["list", "--jason"], "Did you mean '--json'?"),
     ],
 )
-def test_what_is_not_understood_is_refused_with_2_and_the_rule(
+def test_invalid_token_arguments_exit_with_2_and_the_rule(
     capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
     assert main(["tokens", *arguments]) == 2
-    told = capsys.readouterr()
-    assert text in told.err
-    assert told.err.startswith("Usage: flotilla tokens")
-    assert "--help' for help." in told.err
-    assert told.out == ""
+    captured = capsys.readouterr()
+    assert text in captured.err
+    assert captured.err.startswith("Usage: flotilla tokens")
+    assert "--help' for help." in captured.err
+    assert captured.out == ""
 
 
-def test_a_token_that_is_given_for_its_id_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_token_passed_as_id_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tokens", "revoke", TEXT]) == 2
     assert TEXT not in capsys.readouterr().err
 
 
-# -- who asks -----------------------------------------------------------------------------------------------------
+# -- credentials ------------------------------------------------------------------------------------------------------
 
 
-def told(environment: dict[str, str], **flags: Any) -> Server:  # noqa: ANN401 - as Flags has them
-    return find_server(Flags(**flags), {"FLOTILLA_CONFIG": os.devnull, **environment})
+def resolve(environment: dict[str, str], **flags: Any) -> Server:  # noqa: ANN401 - as ConnectionFlags has them
+    return resolve_server(ConnectionFlags(**flags), {"FLOTILLA_CONFIG": os.devnull, **environment})
 
 
-def test_files_win_over_variables_and_a_token_over_a_secret(tmp_path: Path) -> None:
+def test_files_override_variables_and_tokens_override_secrets(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(f"{TEXT}\n")
     (tmp_path / "secret").write_text(f"{SECRET}\n")
     token, secret = {"token_file": tmp_path / "token"}, {"secret_file": tmp_path / "secret"}
     both = {"FLOTILLA_TOKEN": "flt_variable", "FLOTILLA_SECRET": "another secret!!"}
-    system = system_text(SECRET.encode())
-    assert told(both, **token, **secret).token == TEXT
-    assert told(both, **secret).token == system
-    assert told(both).token == both["FLOTILLA_TOKEN"]
-    assert told({"FLOTILLA_SECRET": SECRET}).token == system
-    assert told({"FLOTILLA_TOKEN": "", "FLOTILLA_SECRET": ""}).token is None
+    system = system_token(SECRET.encode())
+    assert resolve(both, **token, **secret).token == TEXT
+    assert resolve(both, **secret).token == system
+    assert resolve(both).token == both["FLOTILLA_TOKEN"]
+    assert resolve({"FLOTILLA_SECRET": SECRET}).token == system
+    assert resolve({"FLOTILLA_TOKEN": "", "FLOTILLA_SECRET": ""}).token is None
 
 
-def test_where_the_server_is_comes_from_the_flag_or_the_variable() -> None:
-    assert told({}).url == "http://127.0.0.1:8080"
-    assert told({"FLOTILLA_URL": "https://a:1/"}).url == "https://a:1"
-    assert told({"FLOTILLA_URL": "https://a:1/"}, url="http://b").url == "http://b"
-    assert told({"FLOTILLA_TLS_CA": "ca.pem"}).ca == Path("ca.pem")
-    assert told({"FLOTILLA_URL": "http://a:1/, https://b"}).urls == ("http://a:1", "https://b")
+def test_url_comes_from_option_or_variable() -> None:
+    assert resolve({}).url == "http://127.0.0.1:8080"
+    assert resolve({"FLOTILLA_URL": "https://a:1/"}).url == "https://a:1"
+    assert resolve({"FLOTILLA_URL": "https://a:1/"}, url="http://b").url == "http://b"
+    assert resolve({"FLOTILLA_TLS_CA": "ca.pem"}).ca == Path("ca.pem")
+    assert resolve({"FLOTILLA_URL": "http://a:1/, https://b"}).urls == ("http://a:1", "https://b")
 
 
-def test_of_several_servers_one_is_enough(manager: FakeManager, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_reachable_manager_is_enough(manager: FakeManager, capsys: pytest.CaptureFixture[str]) -> None:
     manager.answer = json.dumps({"tokens": [TOKEN]}).encode()
     away = f"http://127.0.0.1:{free_port()}"
     assert main(["tokens", "list", "--url", f"{away},{manager.url}"]) == 0
@@ -213,40 +216,40 @@ def test_of_several_servers_one_is_enough(manager: FakeManager, capsys: pytest.C
 
 
 @pytest.mark.parametrize("url", ["ftp://a", "a:1", "http://", "http://a:0", "http://a:b", "http://a/b", "http://u:p@a"])
-def test_what_is_no_url_is_refused(url: str) -> None:
+def test_invalid_url_is_rejected(url: str) -> None:
     with pytest.raises(InputInvalid, match="is not a base URL"):
-        told({}, url=url)
+        resolve({}, url=url)
 
 
 @pytest.mark.parametrize("text", ["hush hush", "flt_a b", "flt_ä", "hush\r\nx-evil: 1"])
-def test_what_is_no_token_is_refused_and_never_shown(text: str) -> None:
-    with pytest.raises(InputInvalid, match="what is in FLOTILLA_TOKEN is no token") as caught:
-        told({"FLOTILLA_TOKEN": text})
+def test_invalid_token_is_rejected_without_showing_it(text: str) -> None:
+    with pytest.raises(InputInvalid, match="FLOTILLA_TOKEN does not contain a token") as caught:
+        resolve({"FLOTILLA_TOKEN": text})
     assert text not in str(caught.value)
 
 
-def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputInvalid, match="missing cannot be read: No such file"):
-        told({}, token_file=tmp_path / "missing")
+        resolve({}, token_file=tmp_path / "missing")
     (tmp_path / "empty").write_bytes(b"\n")
     with pytest.raises(InputInvalid, match="is empty"):
-        told({}, secret_file=tmp_path / "empty")
+        resolve({}, secret_file=tmp_path / "empty")
 
 
-def test_certificates_that_cannot_be_read_are_named(
+def test_unreadable_ca_bundle_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLOTILLA_TOKEN", TEXT)
     (tmp_path / "ca").write_text("no certificate")
     for name in ("ca", "missing"):
         assert main(["tokens", "list", "--url", "https://127.0.0.1:1", "--ca", str(tmp_path / name)]) == 2
-        assert f"{name} cannot be read" in capsys.readouterr().err
+        assert f"cannot read certificates from {tmp_path / name}" in capsys.readouterr().err
 
 
-def test_over_tls_the_server_has_to_be_signed_by_somebody_whom_one_trusts(
+def test_token_is_sent_only_to_trusted_servers(
     manager: FakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A token goes to nobody else."""
+    """A token is sent to no other server."""
     files = certificates.write(tmp_path / "own", certificates.make_authority())
     others = certificates.write(tmp_path / "others", certificates.make_authority())
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -260,15 +263,17 @@ def test_over_tls_the_server_has_to_be_signed_by_somebody_whom_one_trusts(
     for arguments in (["--ca", str(others.ca)], []):
         assert main(["tokens", "list", "--url", url, *arguments]) == 1
         said = capsys.readouterr().err
-        assert re.search(r"https://\S+ is not trusted: .*certificate.*\. Who signs .* is told by --ca,", said), said
+        assert re.search(
+            r"certificate of https://\S+ is not trusted: .*certificate.*\. Set the CA bundle with --ca,", said
+        ), said
     assert len(manager.asked) == 1
 
 
-def test_whoever_sends_a_token_unprotected_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert Server("http://queue.example:80", TEXT).is_exposed
-    assert Server("https://queue.example,http://queue.example", TEXT).is_exposed
+def test_token_exposure_is_detected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Server("http://queue.example:80", TEXT).is_token_exposed
+    assert Server("https://queue.example,http://queue.example", TEXT).is_token_exposed
     for safe in ("https://queue.example", "http://127.0.0.1:8080", "http://localhost:1", "http://[::1]:1"):
-        assert not Server(safe, TEXT).is_exposed
-    assert not Server("http://queue.example").is_exposed
+        assert not Server(safe, TEXT).is_token_exposed
+    assert not Server("http://queue.example").is_token_exposed
     assert TEXT not in repr(Server("http://queue.example:80", TEXT))
     assert capsys.readouterr().err == ""

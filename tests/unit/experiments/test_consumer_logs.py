@@ -1,18 +1,18 @@
-"""`consumer_{id}.txt`: what is written is read as it was, whatever messages contain."""
+"""`consumer_{id}.txt`: any message round-trips."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flotilla.experiments.consumer_logs import Origin, Received, parse_consumer, write_head, write_row
+from flotilla.experiments.consumer_logs import Origin, Received, format_header, format_row, parse_consumer
 from flotilla.experiments.errors import LogInvalid
 from flotilla.experiments.producer_logs import Line
 
-HEAD = write_head(1, ["T1", "T2"])
+HEAD = format_header(1, ["T1", "T2"])
 
 
-def test_a_file_looks_as_it_should() -> None:
-    text = HEAD + write_row("T1", "INFO", Origin("P1-1", 3)) + write_row("T2", "a\tb\\\n", None)
+def test_consumer_file_has_the_documented_format() -> None:
+    text = HEAD + format_row("T1", "INFO", Origin("P1-1", 3)) + format_row("T2", "a\tb\\\n", None)
     assert text == (
         "# consumer 1 of T1 T2\n"
         "[topic  msg  parallel  line]\n"
@@ -31,13 +31,13 @@ ORIGINS = st.none() | st.builds(Origin, st.sampled_from(["P1-1", "P22-333"]), st
 
 
 @given(st.lists(st.tuples(st.text(ANY), ORIGINS)))
-def test_any_message_comes_back_as_it_was(rows: list[tuple[str, Origin | None]]) -> None:
-    text = HEAD + "".join(write_row("T1", message, origin) for message, origin in rows)
+def test_any_message_round_trips(rows: list[tuple[str, Origin | None]]) -> None:
+    text = HEAD + "".join(format_row("T1", message, origin) for message, origin in rows)
     assert [(row.message, row.origin) for row in parse_consumer(text, "it").rows] == rows
     assert len(text.splitlines()) == 3 + len(rows), "a line for each, for every tool that reads lines"
 
 
-def test_where_a_message_comes_from_travels_with_it() -> None:
+def test_origin_round_trips_through_headers() -> None:
     line = Line(17, "00:00:00", "INFO", "P1-5", "T1")
     assert Origin.from_headers(Origin.for_headers(line)) == Origin("P1-5", 17)
     assert Origin("P1-5", 17).producer == 1
@@ -47,25 +47,25 @@ def test_where_a_message_comes_from_travels_with_it() -> None:
 
 
 @pytest.mark.parametrize("line", [b"-1", b"0", b"1_0", b" 7", b"+7", b"9" * 4000, "٣".encode()])
-def test_what_a_stranger_says_does_not_spoil_the_file(line: bytes) -> None:
-    """Headers may say anything; what is written down can be read, so that the checker names the stranger."""
+def test_foreign_headers_do_not_break_the_file(line: bytes) -> None:
+    """Headers may contain anything; the file stays readable, so that the checker can report the message."""
     origin = Origin.from_headers((("parallel", b"P1-1"), ("line", line)))
     assert origin is None
-    assert parse_consumer(HEAD + write_row("T1", "INFO", origin), "it").rows == (Received(4, "T1", "INFO", None),)
+    assert parse_consumer(HEAD + format_row("T1", "INFO", origin), "it").rows == (Received(4, "T1", "INFO", None),)
 
 
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
-        ("", 1, "does not begin as in `# consumer 1 of T1 T2`"),
-        ("[ts      msg]\n---\nT1     INFO\n", 1, "does not begin"),
+        ("", 1, "expected a header such as `# consumer 1 of T1 T2`"),
+        ("[ts      msg]\n---\nT1     INFO\n", 1, "expected a header"),
         (f"{HEAD}T1\tINFO\n", 4, "2 of 4 columns"),
-        (f"{HEAD}T1\tINFO\tP1-1\tx\n", 4, "'x' is no number of a line"),
-        (f"{HEAD}T1\tINFO\tyou\t1\n", 4, "'you' is no mark"),
-        (f"{HEAD}T1\tINFO\tP1-1\t3\nT1\tIN", 5, "it is cut off"),
+        (f"{HEAD}T1\tINFO\tP1-1\tx\n", 4, "'x' is not a line number"),
+        (f"{HEAD}T1\tINFO\tyou\t1\n", 4, "'you' is not a step"),
+        (f"{HEAD}T1\tINFO\tP1-1\t3\nT1\tIN", 5, "line is cut off"),
     ],
 )
-def test_a_file_that_does_not_fit_is_refused_with_line_and_reason(text: str, line: int, reason: str) -> None:
+def test_invalid_file_is_rejected_with_line_and_reason(text: str, line: int, reason: str) -> None:
     with pytest.raises(LogInvalid) as caught:
         parse_consumer(text, "consumer_1.txt")
     assert str(caught.value).startswith(f"consumer_1.txt line {line}: ")

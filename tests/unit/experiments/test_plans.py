@@ -1,16 +1,16 @@
-"""The plans of the experiments: who produces and consumes what."""
+"""The plans of the experiments."""
 
 from flotilla.experiments.plans import PLANS
 
 
-def test_two_producers_and_two_consumers_share_two_topics() -> None:
+def test_2p2c_has_two_topics() -> None:
     plan = PLANS["2P2C"]
     assert str(plan) == "T1: P1 P2 → C1 C2\nT2: P1 P2 → C1 C2"
     assert plan.producers == {1: ("T1", "T2"), 2: ("T1", "T2")}
     assert plan.consumers == {1: ("T1", "T2"), 2: ("T1", "T2")}
 
 
-def test_five_producers_and_three_consumers_share_three_topics() -> None:
+def test_5p3c_has_three_topics() -> None:
     plan = PLANS["5P3C"]
     assert str(plan) == "T1: P1 P2 P3 → C1 C2 C3\nT2: P1 P4 P5 → C1\nT3: P1 P2 → C1 C2 C3"
     assert plan.producers == {1: ("T1", "T2", "T3"), 2: ("T1", "T3"), 3: ("T1",), 4: ("T2",), 5: ("T2",)}

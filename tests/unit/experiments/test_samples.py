@@ -1,7 +1,7 @@
-"""What is made up for producers: always the same, and always fit to be sent."""
+"""Generated producer files: reproducible and valid."""
 
 from flotilla.experiments.plans import PLANS
-from flotilla.experiments.producer_logs import parse_producer, write_producer
+from flotilla.experiments.producer_logs import format_producer, parse_producer
 from flotilla.experiments.samples import make_sample
 
 GOLDEN = """\
@@ -18,19 +18,19 @@ GOLDEN = """\
 """
 
 
-def test_the_same_seed_makes_the_same_files_for_ever() -> None:
+def test_same_seed_generates_the_same_files() -> None:
     first = make_sample(PLANS["2P2C"], seed=1, steps=4)[0]
-    assert write_producer(first) == GOLDEN
+    assert format_producer(first) == GOLDEN
     assert make_sample(PLANS["2P2C"], seed=2, steps=4)[0] != first
 
 
-def test_samples_fit_their_plan_and_can_be_read_back() -> None:
+def test_samples_match_their_plan_and_parse() -> None:
     for plan in PLANS.values():
         logs = make_sample(plan, steps=200)
         assert [log.producer for log in logs] == list(plan.producers)
         for log in logs:
             topics = plan.producers[log.producer]
-            assert parse_producer(write_producer(log), log.producer, topics) == log
+            assert parse_producer(format_producer(log), log.producer, topics) == log
             steps = [[line.topic for line in step] for step in log.steps()]
             assert len(steps) == 200
             assert {topic for step in steps for topic in step} == set(topics)

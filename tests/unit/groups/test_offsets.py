@@ -1,10 +1,10 @@
-"""The arithmetic on a group's offsets: what is left to read, and where a reset leads."""
+"""Lag and offset resets."""
 
 import pytest
 
-from flotilla.groups.offsets import Bounds, ResetKind, ResetTo, lag, reset_offset
+from flotilla.groups.offsets import OffsetBounds, ResetKind, ResetTo, lag, reset_offset
 
-BOUNDS = Bounds(10, 30)
+BOUNDS = OffsetBounds(10, 30)
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ BOUNDS = Bounds(10, 30)
         (99, 0),  # records that were there are gone
     ],
 )
-def test_what_is_left_is_counted_from_what_is_there(committed: int | None, left: int) -> None:
+def test_lag_counts_only_existing_records(committed: int | None, left: int) -> None:
     assert lag(committed, BOUNDS) == left
 
 
@@ -38,7 +38,5 @@ def test_what_is_left_is_counted_from_what_is_there(committed: int | None, left:
         (ResetTo(ResetKind.SHIFT, 1 << 62), 20, 30, 30),
     ],
 )
-def test_a_reset_never_leads_out_of_what_is_there(
-    to: ResetTo, committed: int | None, at_time: int | None, expected: int
-) -> None:
+def test_reset_offset_is_within_bounds(to: ResetTo, committed: int | None, at_time: int | None, expected: int) -> None:
     assert reset_offset(to, committed, BOUNDS, at_time) == expected

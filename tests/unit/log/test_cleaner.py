@@ -1,4 +1,4 @@
-"""The cleaner: gives back the space of what is dead, and keeps what lives exactly as it was."""
+"""The cleaner: frees the space of dead frames, and copies live ones unchanged."""
 
 import random
 from itertools import pairwise
@@ -8,6 +8,7 @@ import pytest
 from flotilla_broker.log import Log, LogConfig, open_log
 from flotilla_broker.log.cleaner import Clean, choose
 from flotilla_broker.log.jobs import Job, Remove, WriteIndex
+from flotilla_broker.log.reading import Place
 from flotilla_broker.log.segments import Segment
 from support.logmodel import read_all
 from support.logtools import idle, run_job
@@ -20,15 +21,15 @@ CONFIG = LogConfig(segment_bytes=8192, entry_bytes_max=2000)
     ("segments", "chosen"),
     [
         ([], []),
-        ([(8000, 8000), (8000, 5000)], []),  # more than half of each lives
-        ([(8000, 0), (8000, 3000), (8000, 0)], [1, 3]),  # dead ones cost nothing, so they go first
-        ([(8000, 3000), (8000, 1000), (8000, 2000)], [2, 3, 1]),  # the deadest first
+        ([(8000, 8000), (8000, 5000)], []),  # more than half of each is live
+        ([(8000, 0), (8000, 3000), (8000, 0)], [1, 3]),  # dead ones cost nothing, so they are first
+        ([(8000, 3000), (8000, 1000), (8000, 2000)], [2, 3, 1]),  # the most dead bytes first
         ([(8000, 3500), (8000, 3600), (8000, 3700)], [1, 2]),  # as many as fit into one new segment
         ([(500, 500)] * 7, []),  # a few small ones may stay
         ([(500, 500)] * 8, [1, 2, 3, 4, 5, 6, 7, 8]),  # many are merged
     ],
 )
-def test_the_deadest_segments_are_cleaned_first(segments: list[tuple[int, int]], chosen: list[int]) -> None:
+def test_segments_with_most_dead_bytes_are_cleaned_first(segments: list[tuple[int, int]], chosen: list[int]) -> None:
     made = [Segment(at, cold=False, end=end, live_bytes=live) for at, (end, live) in enumerate(segments, start=1)]
     assert [segment.id for segment in choose(made, 8192, 0.5, grows=True)] == chosen
 
@@ -36,18 +37,20 @@ def test_the_deadest_segments_are_cleaned_first(segments: list[tuple[int, int]],
 @pytest.mark.parametrize(
     ("segments", "chosen"),
     [
-        ([(8000, 3000)], []),  # takes a spare of 8192, gives back less
+        ([(8000, 3000)], []),  # takes a spare of 8192 bytes, frees less
         ([(8000, 3000), (8000, 3000)], [1, 2]),
         ([(8000, 0)], [1]),  # takes nothing
-        ([(8000, 800)] * 3 + [(500, 500)] * 8, [1, 2, 3]),  # small ones do not stand in the way
+        ([(8000, 800)] * 3 + [(500, 500)] * 8, [1, 2, 3]),  # small ones do not block
     ],
 )
-def test_without_room_cleaning_must_free_more_than_it_takes(segments: list[tuple[int, int]], chosen: list[int]) -> None:
+def test_cleaning_without_free_space_must_free_more_than_it_takes(
+    segments: list[tuple[int, int]], chosen: list[int]
+) -> None:
     made = [Segment(at, cold=False, end=end, live_bytes=live) for at, (end, live) in enumerate(segments, start=1)]
     assert [segment.id for segment in choose(made, 8192, 0.5, grows=False)] == chosen
 
 
-def test_the_cleaner_leaves_the_writer_a_spare_or_room_for_a_while() -> None:
+def test_cleaner_leaves_the_writer_a_spare_or_free_space() -> None:
     disk = SimDisk()
     log = make_log(disk)
     idle(log)
@@ -56,12 +59,12 @@ def test_the_cleaner_leaves_the_writer_a_spare_or_room_for_a_while() -> None:
     log.drop_group(numbers[1])
     log.drop_group(numbers[2])
     log.flush()
-    disk.capacity_bytes = 0  # no more spares can be made
-    del log._upkeep.spares[1:]
+    disk.capacity_bytes = 0  # no more spares can be created
+    del log._maintenance.spares[1:]
     log._writer.active.file_bytes = log._writer.active.end + CONFIG.segment_bytes // 2
     assert log.next_job() is None
     log._writer.active.file_bytes += 1
-    log.look_again()
+    log.check_for_work()
     assert isinstance(log.next_job(), Clean)
 
 
@@ -83,7 +86,7 @@ def append(log: Log, number: int, count: int = 1, term: int = 1) -> None:
 
 
 def interleaved(log: Log, groups: int = 3, rounds: int = 80) -> list[int]:
-    """Fill segments with entries of several groups, one after another."""
+    """Fill segments with entries of several groups in turn."""
     numbers = [log.create_group(b"") for _ in range(groups)]
     for number in numbers:
         provide_state(log, number)
@@ -98,7 +101,7 @@ def crash(disk: SimDisk) -> None:
     disk.reboot(random.Random(0), survive=0)
 
 
-def test_the_space_of_a_dropped_group_comes_back() -> None:
+def test_space_of_a_dropped_group_is_freed() -> None:
     disk = SimDisk()
     log = make_log(disk)
     numbers = interleaved(log, rounds=300)
@@ -115,25 +118,33 @@ def test_the_space_of_a_dropped_group_comes_back() -> None:
     assert read_all(make_log(disk), numbers[0]) == kept
 
 
-def test_copies_lie_sorted_by_group_and_keep_their_sequence_numbers() -> None:
+def all_places(log: Log, number: int) -> list[Place]:
+    """Return read plans for all entries of a group; one plan covers some segments."""
+    places: list[Place] = []
+    while len(places) < log.group(number).last_index:
+        places += log.plan_read(number, len(places) + 1, bytes_max=1 << 20).places
+    return places
+
+
+def test_copies_are_sorted_by_group_and_keep_their_sequence_numbers() -> None:
     disk = SimDisk()
     log = make_log(disk)
     numbers = interleaved(log, groups=6)
     idle(log)
-    lsns = {number: [p.lsn for p in log.plan_read(number, 1, bytes_max=1 << 20).places] for number in numbers[:2]}
+    lsns = {number: [place.lsn for place in all_places(log, number)] for number in numbers[:2]}
     for number in numbers[2:]:
         log.drop_group(number)
     idle(log)
     for number in numbers[:2]:
-        places = log.plan_read(number, 1, bytes_max=1 << 20).places
+        places = all_places(log, number)
         assert [place.lsn for place in places] == lsns[number]
-        cold = [place for place in places if log._upkeep.segment(place.segment).cold]
+        cold = [place for place in places if log._maintenance.segment(place.segment).cold]
         assert len(cold) > len(places) / 2
         assert all(a.end == b.position for a, b in pairwise(cold) if a.segment == b.segment)
 
 
-def test_an_old_copy_does_not_come_back_in_place_of_what_replaced_it() -> None:
-    """Order is by sequence number, never by segment: copies lie in segments that are newer than what replaced them."""
+def test_copy_of_a_replaced_entry_stays_dead_after_a_restart() -> None:
+    """Frames are ordered by sequence number, not by segment: copies are in newer segments than their replacement."""
     disk = SimDisk()
     log = make_log(disk)
     numbers = interleaved(log)
@@ -162,8 +173,8 @@ def test_an_old_copy_does_not_come_back_in_place_of_what_replaced_it() -> None:
         assert read_all(log, first) == expected
 
 
-def test_old_files_stay_until_the_frame_that_retires_them_is_durable() -> None:
-    """Guarantee 1: a segment goes only when the copies and what names them are synced."""
+def test_cleaned_segments_are_removed_only_after_the_retiring_frame_is_durable() -> None:
+    """Guarantee 1: a segment is removed only when the copies and the frame that names them are synced."""
     disk = SimDisk()
     log = make_log(disk)
     numbers = interleaved(log)
@@ -175,7 +186,7 @@ def test_old_files_stay_until_the_frame_that_retires_them_is_durable() -> None:
     for _ in range(10):  # jobs, but no flush
         run_job(log)
     assert segments <= set(disk.names())
-    disk.sync_folder()  # whatever was removed would now stay removed
+    disk.sync_folder()  # a file that was removed would stay removed
     crash(disk)
     log = make_log(disk)
     assert log.damage == ()
@@ -183,7 +194,7 @@ def test_old_files_stay_until_the_frame_that_retires_them_is_durable() -> None:
     assert read_all(log, numbers[0]) == expected
 
 
-def test_a_crash_at_any_step_of_cleaning_loses_nothing() -> None:
+def test_crash_at_any_step_of_cleaning_loses_nothing() -> None:
     for step in range(200):
         disk = SimDisk()
         log = make_log(disk)
@@ -208,7 +219,7 @@ def test_a_crash_at_any_step_of_cleaning_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", [WriteIndex, Clean])
-def test_entries_that_die_while_they_are_copied_stay_dead(kind: type[Job]) -> None:
+def test_entries_truncated_while_they_are_copied_stay_dead(kind: type[Job]) -> None:
     disk = SimDisk()
     log = make_log(disk)
     numbers = interleaved(log, groups=6)
@@ -249,7 +260,7 @@ def test_many_restarts_do_not_leave_many_files() -> None:
     assert len(disk.names()) < 40
 
 
-def test_removing_files_is_left_to_the_background() -> None:
+def test_files_are_removed_in_the_background() -> None:
     disk = SimDisk()
     log = make_log(disk)
     numbers = interleaved(log)

@@ -1,4 +1,4 @@
-"""A scripted run with everything in it, cut off at every single step that touches the disk."""
+"""A scripted run of all operations, with a crash at every single disk operation."""
 
 import random
 
@@ -30,7 +30,7 @@ def run_script(machine: LogMachine) -> None:
     machine.settle()
 
 
-def steps_of_the_script() -> int:
+def count_steps() -> int:
     disk = SimDisk()
     run_script(LogMachine(disk))
     return disk.steps
@@ -46,7 +46,7 @@ def crash_at(step: int, survive: float, seed: int) -> None:
     except Crash:
         pass
     rng = random.Random(seed)
-    if machine is None:  # while the log was made: nothing was promised, and it can be made again
+    if machine is None:  # while the log was created: nothing was durable, and it can be created again
         disk.reboot(rng, survive)
         LogMachine(disk)
     else:
@@ -56,7 +56,7 @@ def crash_at(step: int, survive: float, seed: int) -> None:
 
 
 @pytest.mark.parametrize("survive", [0.0, 0.6, 1.0])
-def test_nothing_durable_is_lost_whichever_step_is_the_last(survive: float) -> None:
-    """Guarantee 1: what was reported durable is there after a crash, and nothing that was never written is."""
-    for step in range(steps_of_the_script()):
+def test_crash_at_any_step_loses_nothing_durable(survive: float) -> None:
+    """Guarantee 1: all entries reported durable exist after a crash, and no entry that was never written does."""
+    for step in range(count_steps()):
         crash_at(step, survive, seed=step)

@@ -1,7 +1,7 @@
-"""What is on the disk is not what was written: it is noticed, named, and never passed on.
+"""Damage on disk: it is detected, reported with its location, and never returned to readers.
 
-A crash may leave the last flush torn; that is cut, since nothing of it was acknowledged. Anything else that is
-missing had been synced: the group it belongs to is quarantined, or all groups if nothing tells whose it was.
+A crash may leave the last flush torn; it is truncated, since nothing of it was acknowledged. Anything else that is
+missing had been synced: its group is quarantined, or all groups if the owner of the data is unknown.
 """
 
 import itertools
@@ -61,7 +61,7 @@ def check_content(log: Log, number: int, last_index: int) -> None:
 
 
 def filled_disk() -> tuple[SimDisk, int]:
-    """Make a log in which flush 1 holds entry 1 of groups 1 and 2, and flush 2 entry 2; tell where flush 2 is."""
+    """Create a log with entry 1 of groups 1 and 2 in flush 1, entry 2 in flush 2; return where flush 2 starts."""
     disk = SimDisk()
     log = make_log(disk)
     for meta in (b"a", b"b"):
@@ -76,8 +76,8 @@ def filled_disk() -> tuple[SimDisk, int]:
     return disk, position
 
 
-def test_the_last_flush_cut_at_every_byte_loses_only_what_is_cut() -> None:
-    """Guarantee 1: a torn write is cut at the first frame that is not whole; everything before it is served."""
+def test_last_flush_torn_at_any_byte_loses_only_its_torn_frames() -> None:
+    """Guarantee 1: the log is truncated at the first incomplete frame; all frames before it are served."""
     disk, start = filled_disk()
     one = frame_bytes(len(payload(1, 2)))
     whole = bytes(newest_segment(disk).data)
@@ -92,7 +92,7 @@ def test_the_last_flush_cut_at_every_byte_loses_only_what_is_cut() -> None:
 
 
 def torn_disk() -> SimDisk:
-    """Make a log whose last flush lost the first of its three frames."""
+    """Create a log whose last flush lost the first of its three frames."""
     disk, start = filled_disk()
     log = make_log(disk)
     start = log._writer.active.end
@@ -103,8 +103,8 @@ def torn_disk() -> SimDisk:
     return disk
 
 
-def test_what_was_cut_stays_cut_when_opening_is_interrupted() -> None:
-    """Frames behind the torn one must not come back under the numbers that the next run gives to its own."""
+def test_torn_frames_stay_truncated_if_opening_is_interrupted() -> None:
+    """Frames after the torn one must not return under the sequence numbers that the next run assigns."""
     reference = torn_disk()
     before = reference.steps
     check_content(make_log(reference), 1, 2)
@@ -122,21 +122,21 @@ def test_what_was_cut_stays_cut_when_opening_is_interrupted() -> None:
         check_content(log, 2, 2)
 
 
-def test_a_gap_before_a_later_flush_quarantines_every_group_if_the_header_is_gone() -> None:
-    """Synced data that is missing is never taken for a torn write."""
+def test_gap_before_a_later_flush_quarantines_all_groups_if_the_header_is_lost() -> None:
+    """Missing synced data is never treated as a torn write."""
     disk, start = filled_disk()
     damage(newest_segment(disk), start - 2 * frame_bytes(len(payload(1, 1))), bytes(HEADER_BYTES))
     log = make_log(disk)
     assert len(log.damage) == 1
     assert "all groups: synced frames are missing" in log.damage[0]
     for number in (1, 2):
-        with pytest.raises(GroupQuarantined, match="has to be rebuilt from another replica"):
+        with pytest.raises(GroupQuarantined, match="rebuild it from another replica"):
             log.read(number, 1, bytes_max=100)
         with pytest.raises(GroupQuarantined):
             append(log, number)
 
 
-def test_a_damaged_payload_before_a_later_flush_quarantines_its_own_group_only() -> None:
+def test_damaged_payload_before_a_later_flush_quarantines_only_its_group() -> None:
     disk, start = filled_disk()
     damage(newest_segment(disk), start - frame_bytes(len(payload(2, 1))) + HEADER_BYTES, b"\xff\xff")
     log = make_log(disk)
@@ -146,13 +146,13 @@ def test_a_damaged_payload_before_a_later_flush_quarantines_its_own_group_only()
         log.read(2, 1, bytes_max=100)
 
 
-def test_a_quarantine_survives_restarts_and_ends_when_the_group_is_replaced() -> None:
+def test_quarantine_survives_restarts_until_the_group_is_replaced() -> None:
     disk, start = filled_disk()
     damage(newest_segment(disk), start - frame_bytes(len(payload(2, 1))) + HEADER_BYTES, b"\xff\xff")
     make_log(disk)
     crash(disk)
     log = make_log(disk)
-    assert log.damage == ()  # told once; the group remembers
+    assert log.damage == ()  # reported once; the group remembers it
     with pytest.raises(GroupQuarantined):
         log.read(2, 1, bytes_max=100)
     new = log.create_group(b"copy", anchor_index=2, anchor_term=1, first_offset=2)
@@ -165,7 +165,7 @@ def test_a_quarantine_survives_restarts_and_ends_when_the_group_is_replaced() ->
     assert read_all(log, new) == [(3, 1, 3, 3, payload(new, 3))]
 
 
-def test_damage_to_the_last_flush_before_an_orderly_end_is_noticed() -> None:
+def test_damage_to_the_last_flush_before_a_clean_shutdown_is_detected() -> None:
     disk = SimDisk()
     log = make_log(disk)
     log.create_group(b"a")
@@ -176,8 +176,8 @@ def test_damage_to_the_last_flush_before_an_orderly_end_is_noticed() -> None:
     assert "is damaged" in make_log(disk).group(1).quarantined
 
 
-def test_a_crash_while_opening_a_damaged_log_does_not_hide_the_damage() -> None:
-    """What proves the damage outlives a crash before the new checkpoint is on disk."""
+def test_crash_while_opening_a_damaged_log_does_not_hide_the_damage() -> None:
+    """The evidence of the damage is kept until the new checkpoint is durable."""
     reference, start = filled_disk()
     damage(newest_segment(reference), start - 2 * frame_bytes(len(payload(1, 1))), bytes(HEADER_BYTES))
     before = reference.steps
@@ -193,8 +193,8 @@ def test_a_crash_while_opening_a_damaged_log_does_not_hide_the_damage() -> None:
         assert all(group.quarantined for group in log.groups.values())
 
 
-def test_every_flipped_byte_is_noticed_or_harmless() -> None:
-    """Guarantee 4: an entry is read as it was written, or not at all; and nothing synced disappears silently."""
+def test_every_flipped_byte_is_detected_or_harmless() -> None:
+    """Guarantee 4: an entry is read as it was written, or not at all; no synced entry disappears silently."""
     reference, _ = filled_disk()
     size = len(newest_segment(reference).data)
     for position in range(size):
@@ -213,7 +213,7 @@ def test_every_flipped_byte_is_noticed_or_harmless() -> None:
             assert group.last_index >= (1 if position >= start else 2)
 
 
-def test_a_zeroed_page_in_a_sealed_segment_is_noticed_when_it_is_read() -> None:
+def test_zeroed_page_in_a_sealed_segment_is_detected_on_read() -> None:
     disk = SimDisk()
     log = make_log(disk)
     log.create_group(b"a")
@@ -224,7 +224,7 @@ def test_a_zeroed_page_in_a_sealed_segment_is_noticed_when_it_is_read() -> None:
         log.flush()
     idle(log)
     place = log.plan_read(1, 5, bytes_max=1).places[0]
-    file = disk.open(log._upkeep.segment(place.segment).name)
+    file = disk.open(log._maintenance.segment(place.segment).name)
     damage(file, place.position + HEADER_BYTES, bytes(16))
     with pytest.raises(EntryDamaged, match="entry 5 is damaged"):
         log.read(1, 5, bytes_max=1)
@@ -236,7 +236,7 @@ def test_a_zeroed_page_in_a_sealed_segment_is_noticed_when_it_is_read() -> None:
     assert make_log(disk).group(1).quarantined
 
 
-def test_the_cleaner_does_not_copy_damage() -> None:
+def test_cleaner_does_not_copy_damaged_frames() -> None:
     disk = SimDisk()
     log = make_log(disk)
     for meta in (b"a", b"b"):
@@ -247,16 +247,16 @@ def test_the_cleaner_does_not_copy_damage() -> None:
         append(log, 2)
         log.flush()
     place = log.plan_read(1, 1, bytes_max=1).places[0]
-    damage(disk.open(log._upkeep.segment(place.segment).name), place.position + HEADER_BYTES, b"??")
+    damage(disk.open(log._maintenance.segment(place.segment).name), place.position + HEADER_BYTES, b"??")
     log.trim(2, 35)
     idle(log)
     assert "entry 1 is damaged" in log.group(1).quarantined
-    assert place.segment in log._upkeep._segments
+    assert place.segment in log._maintenance._segments
     assert [e[0] for e in read_all(log, 2)] == list(range(35, 41))
 
 
 def sealed_log(disk: SimDisk) -> str:
-    """Fill a log with several indexed segments; return the name of one in the middle."""
+    """Create a log with several indexed segments; return the name of one in the middle."""
     log = make_log(disk)
     log.create_group(b"a")
     for _ in range(120):
@@ -270,7 +270,7 @@ def sealed_log(disk: SimDisk) -> str:
 
 
 @pytest.mark.parametrize("content", [b"", b"FLX1", b"\0" * 5000, None])
-def test_a_damaged_or_missing_index_is_rebuilt_from_its_segment(content: bytes | None) -> None:
+def test_damaged_or_missing_index_is_rebuilt_from_its_segment(content: bytes | None) -> None:
     disk = SimDisk()
     name = sealed_log(disk).replace(".log", ".index")
     disk.unlink(name)
@@ -281,7 +281,7 @@ def test_a_damaged_or_missing_index_is_rebuilt_from_its_segment(content: bytes |
     check_content(log, 1, 120)
 
 
-def test_a_missing_segment_quarantines_all_groups() -> None:
+def test_missing_segment_quarantines_all_groups() -> None:
     disk = SimDisk()
     disk.unlink(sealed_log(disk))
     log = make_log(disk)
@@ -290,7 +290,7 @@ def test_a_missing_segment_quarantines_all_groups() -> None:
         log.read(1, 1, bytes_max=1)
 
 
-def test_a_shortened_segment_quarantines_all_groups() -> None:
+def test_shortened_segment_quarantines_all_groups() -> None:
     disk = SimDisk()
     disk.open(sealed_log(disk)).truncate(3000)
     with pytest.raises(GroupQuarantined, match=r"segment \d+ has no frame at"):
@@ -302,35 +302,35 @@ def test_a_shortened_segment_quarantines_all_groups() -> None:
     [
         (b"", "store.json is damaged"),
         (b"{}", "store.json is damaged"),
-        (b'{"format": 2}', "says format 2; this version of Flotilla reads format 1"),
+        (b'{"format": 2}', "has format 2; this version of Flotilla supports format 1"),
         (b'{"format": 1, "salt": "x"}', "store.json is damaged"),
     ],
 )
-def test_a_store_file_that_cannot_be_read_is_refused_with_the_reason(content: bytes, message: str) -> None:
+def test_unreadable_store_file_is_rejected_with_the_reason(content: bytes, message: str) -> None:
     disk, _ = filled_disk()
     disk.create("store.json").write(0, [content])
     with pytest.raises(StoreUnreadable, match=message):
         make_log(disk)
 
 
-def test_segments_without_a_store_file_are_not_taken_for_a_new_log() -> None:
+def test_segments_without_a_store_file_are_not_treated_as_a_new_log() -> None:
     disk, _ = filled_disk()
     disk.unlink("store.json")
-    with pytest.raises(StoreUnreadable, match=r"there are segments but no store.json"):
+    with pytest.raises(StoreUnreadable, match=r"segments but no store.json"):
         make_log(disk)
 
 
-def test_a_log_without_a_readable_checkpoint_is_refused() -> None:
+def test_log_without_a_readable_checkpoint_is_rejected() -> None:
     disk, _ = filled_disk()
     for name in disk.names():
         if name.endswith(".log"):
             damage(disk.open(name), 0, bytes(200))
-    with pytest.raises(StoreUnreadable, match="no segment opens with a whole checkpoint"):
+    with pytest.raises(StoreUnreadable, match="no segment starts with a complete checkpoint"):
         make_log(disk)
 
 
-def test_a_frame_inside_of_a_payload_is_not_taken_for_a_frame_of_the_log() -> None:
-    """Guarantee 7: what clients send cannot pose as the log's own, even behind a torn write."""
+def test_frame_inside_a_payload_is_not_treated_as_a_frame() -> None:
+    """Guarantee 7: bytes of clients cannot pose as frames of the log, even after a torn write."""
     disk = SimDisk()
     log = make_log(disk)
     log.create_group(b"a")

@@ -1,4 +1,4 @@
-"""The log under an asyncio loop, with real threads and a real folder."""
+"""The log driver under asyncio, with real threads and a real folder."""
 
 import asyncio
 import errno
@@ -18,7 +18,7 @@ CONFIG = LogConfig(segment_bytes=1 << 16, entry_bytes_max=1 << 12)
 
 
 def on_loop(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a test's coroutine, with an end to it."""
+    """Run a coroutine of a test with a timeout."""
 
     async def bounded() -> None:
         async with asyncio.timeout(60):
@@ -28,7 +28,7 @@ def on_loop(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 class Durables:
-    """Collects what the driver reports, and lets a test wait for it."""
+    """Collects the durable indexes that the driver reports, and lets a test wait for them."""
 
     def __init__(self) -> None:
         self.indexes: dict[int, int] = {}
@@ -76,7 +76,7 @@ def test_many_appends_share_few_flushes_and_all_become_durable(tmp_path: Path) -
     on_loop(body)
 
 
-def test_the_background_makes_spares_indexes_and_room(tmp_path: Path) -> None:
+def test_background_jobs_create_spares_and_indexes_and_free_space(tmp_path: Path) -> None:
     async def body() -> None:
         seen = Durables()
         driver = LogDriver(open_folder(tmp_path, CONFIG), seen.on_durable, seen.on_failure)
@@ -90,15 +90,15 @@ def test_the_background_makes_spares_indexes_and_room(tmp_path: Path) -> None:
         log.trim(number, 990)
         driver.wake()
         await seen.until(lambda: log.used_bytes <= 8 * CONFIG.segment_bytes)
-        assert len(log._upkeep.spares) >= CONFIG.reserve_segments
+        assert len(log._maintenance.spares) >= CONFIG.reserve_segments
         await driver.close()
         assert seen.failures == []
 
     on_loop(body)
 
 
-def test_an_idle_log_proves_that_its_last_flush_was_whole() -> None:
-    """Damage to the newest entries is told from a torn write once the log has been idle for a moment."""
+def test_idle_log_marks_its_last_flush_as_complete() -> None:
+    """Once the log has been idle, damage to the newest entries can be distinguished from a torn write."""
 
     async def body() -> None:
         disk = SimDisk()
@@ -110,7 +110,7 @@ def test_an_idle_log_proves_that_its_last_flush_was_whole() -> None:
         await seen.until(lambda: driver.log.durable_lsn > lsn)
         assert driver.log.durable_lsn == lsn + 1
         place = driver.log.plan_read(number, 1, bytes_max=1).places[0]
-        file = disk.open(driver.log._upkeep.segment(place.segment).name)
+        file = disk.open(driver.log._maintenance.segment(place.segment).name)
         file.data[place.position + HEADER_BYTES] ^= 1
         with pytest.raises(EntryDamaged):
             await driver.read(number, 1, bytes_max=1)
@@ -121,8 +121,8 @@ def test_an_idle_log_proves_that_its_last_flush_was_whole() -> None:
     on_loop(body)
 
 
-def test_a_flush_that_fails_while_closing_is_not_tried_again() -> None:
-    """Guarantee 1: after a failed sync nothing is synced on that file any more, not even to end in order."""
+def test_flush_that_fails_while_closing_is_not_retried() -> None:
+    """Guarantee 1: after a failed sync nothing is synced on that file again, not even for a clean shutdown."""
 
     async def body() -> None:
         disk = SimDisk()
@@ -153,7 +153,7 @@ def test_a_flush_that_fails_while_closing_is_not_tried_again() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sync", "preallocate"])
-def test_a_failure_is_reported_once_and_ends_the_log(kind: str) -> None:
+def test_failure_is_reported_once_and_closes_the_log(kind: str) -> None:
     async def body() -> None:
         disk = SimDisk()
         log = open_log(disk, CONFIG)

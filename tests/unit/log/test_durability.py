@@ -1,4 +1,4 @@
-"""The three kinds of durability, and what each survives."""
+"""The three durability modes, and what each survives."""
 
 import random
 from pathlib import Path
@@ -32,12 +32,12 @@ def fill(log: Log, count: int = 100) -> int:
     return number
 
 
-def test_without_fsync_nothing_is_synced_and_a_dead_process_loses_nothing() -> None:
+def test_without_fsync_nothing_is_synced_and_a_killed_process_loses_nothing() -> None:
     disk = SimDisk()
     number = fill(open_log(disk, OS))
     synced: list[str] = []
     disk.fail = synced.append
-    log = open_log(disk, OS)  # the same boot: the process died, the machine did not
+    log = open_log(disk, OS)  # the same boot: only the process died
     assert log.damage == ()
     expected = read_all(log, number)
     assert len(expected) == 100
@@ -48,18 +48,18 @@ def test_without_fsync_nothing_is_synced_and_a_dead_process_loses_nothing() -> N
     assert "sync" not in synced
 
 
-def test_without_fsync_a_restart_of_the_machine_quarantines_everything() -> None:
-    """A store that may be older than it was must not vote as if it remembered."""
+def test_without_fsync_a_reboot_quarantines_all_groups() -> None:
+    """A store that may have lost its newest state must not vote."""
     disk = SimDisk()
     number = fill(open_log(disk, OS))
     disk.reboot(random.Random(0), survive=1)
     log = open_log(disk, OS)
-    assert "durability 'os' before the machine restarted" in log.damage[0]
+    assert "machine restarted without a clean shutdown under durability 'os'" in log.damage[0]
     with pytest.raises(GroupQuarantined):
         log.read(number, 1, bytes_max=1)
 
 
-def test_without_fsync_an_orderly_end_survives_a_restart_of_the_machine() -> None:
+def test_without_fsync_a_clean_shutdown_survives_a_reboot() -> None:
     disk = SimDisk()
     log = open_log(disk, OS)
     number = fill(log)
@@ -71,7 +71,7 @@ def test_without_fsync_an_orderly_end_survives_a_restart_of_the_machine() -> Non
     assert read_all(log, number) == expected
 
 
-def test_in_memory_everything_works_and_nothing_is_kept(tmp_path: Path) -> None:
+def test_in_memory_log_works_and_keeps_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     log = open_folder(folder, MEMORY)
     number = fill(log, 500)
@@ -83,22 +83,22 @@ def test_in_memory_everything_works_and_nothing_is_kept(tmp_path: Path) -> None:
     assert open_folder(folder, MEMORY).fresh
 
 
-def test_a_folder_belongs_to_one_process_at_a_time(tmp_path: Path) -> None:
+def test_folder_is_locked_by_one_process(tmp_path: Path) -> None:
     log = open_folder(tmp_path)
-    with pytest.raises(LogInUse, match="in use by another process; stop that one first"):
+    with pytest.raises(LogInUse, match="locked by another process: stop that process"):
         open_folder(tmp_path)
     log.close()
     open_folder(tmp_path).close()
 
 
-def test_a_closed_log_says_so(tmp_path: Path) -> None:
+def test_closed_log_rejects_calls(tmp_path: Path) -> None:
     log = open_folder(tmp_path)
     log.close()
-    with pytest.raises(LogFailed, match="it was closed"):
+    with pytest.raises(LogFailed, match="the log is closed"):
         log.create_group(b"")
 
 
-def test_a_log_on_a_real_folder_holds_what_was_written(tmp_path: Path) -> None:
+def test_log_in_a_real_folder_returns_what_was_written(tmp_path: Path) -> None:
     config = LogConfig(segment_bytes=1 << 16, entry_bytes_max=1 << 12)
     log = open_folder(tmp_path, config)
     number = fill(log, 1500)
@@ -122,11 +122,11 @@ def test_a_log_on_a_real_folder_holds_what_was_written(tmp_path: Path) -> None:
         ({"reserve_segments": 1}, "reserve_segments must be from 2 to 64"),
         ({"ahead_segments": -1}, "ahead_segments must be from 0 to 64"),
         ({"entry_bytes_max": 0}, "entry_bytes_max must be at least 1"),
-        ({"log_bytes_max": 1 << 20}, "log_bytes_max must be at least .* the reserve and two segments"),
+        ({"log_bytes_max": 1 << 20}, "log_bytes_max must be at least .* .the reserve and two segments"),
         ({"clean_below": 1.0}, "clean_below must be between 0 and 1"),
         ({"open_files_max": 1}, "open_files_max must be at least 8"),
     ],
 )
-def test_a_setting_that_cannot_work_is_refused_by_name(settings: dict[str, int], message: str) -> None:
+def test_invalid_setting_is_rejected_by_name(settings: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LogConfig(**settings)  # type: ignore[arg-type]

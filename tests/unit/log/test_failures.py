@@ -1,4 +1,4 @@
-"""Failures in the middle of something: what cannot be finished is ended, what can wait is left for later."""
+"""Failures half-way: the log fails if its state is uncertain; work that can wait is postponed."""
 
 import asyncio
 import errno
@@ -29,19 +29,19 @@ def provide_state(log: Log, number: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["open", "create"])
-def test_a_segment_that_cannot_be_started_ends_the_log(kind: str) -> None:
-    """Guarantee 1: no frame is taken that would go to another segment than it says."""
+def test_segment_that_cannot_be_started_fails_the_log(kind: str) -> None:
+    """Guarantee 1: no frame is accepted that would be written to another segment than the one it names."""
     disk = SimDisk()
     log = make_log(disk)
     number = log.create_group(b"")
     append(log, number, 10)
     log.flush()
     if kind == "create":
-        log._upkeep.spares.clear()
+        log._maintenance.spares.clear()
     else:
         idle(log)
     disk.fail = lambda asked: errno.EMFILE if asked == kind else None
-    with pytest.raises(LogFailed, match="no new segment could be started"):
+    with pytest.raises(LogFailed, match="cannot start a new segment"):
         append(log, number, 20)
     disk.fail = lambda _: None
     with pytest.raises(LogFailed):
@@ -52,7 +52,7 @@ def test_a_segment_that_cannot_be_started_ends_the_log(kind: str) -> None:
     assert make_log(disk).group(number).last_index == 10
 
 
-def test_a_state_that_cannot_be_taken_ends_the_log() -> None:
+def test_exception_of_the_state_provider_fails_the_log() -> None:
     disk = SimDisk()
     log = make_log(disk)
     number = log.create_group(b"")
@@ -64,7 +64,7 @@ def test_a_state_that_cannot_be_taken_ends_the_log() -> None:
 
 
 @pytest.mark.parametrize("change", ["truncate", "trim"])
-def test_a_change_that_takes_effect_only_in_part_ends_the_log(change: str) -> None:
+def test_partly_applied_change_fails_the_log(change: str) -> None:
     disk = SimDisk()
     log = make_log(disk)
     number = log.create_group(b"")
@@ -75,7 +75,7 @@ def test_a_change_that_takes_effect_only_in_part_ends_the_log(change: str) -> No
         raise OSError(errno.EIO, "half way")
 
     setattr(log.group(number), change, fail)
-    with pytest.raises(LogFailed, match="took effect only in part"):
+    with pytest.raises(LogFailed, match="applied only partially"):
         getattr(log, change)(number, 3)
     with pytest.raises(LogFailed, match="half way"):
         append(log, number)
@@ -83,7 +83,7 @@ def test_a_change_that_takes_effect_only_in_part_ends_the_log(change: str) -> No
         log.flush()
 
 
-def test_an_entry_that_cannot_be_read_stops_a_truncation_before_it_begins() -> None:
+def test_unreadable_entry_prevents_a_truncation() -> None:
     disk = SimDisk()
     log = make_log(disk)
     number = log.create_group(b"")
@@ -98,7 +98,7 @@ def test_an_entry_that_cannot_be_read_stops_a_truncation_before_it_begins() -> N
     assert log.last_lsn == before + 1, "the quarantine, and nothing else"
 
 
-def test_too_many_open_files_are_no_damage() -> None:
+def test_too_many_open_files_are_not_treated_as_damage() -> None:
     disk = SimDisk()
     log = make_log(disk)
     number = log.create_group(b"")
@@ -114,7 +114,7 @@ def test_too_many_open_files_are_no_damage() -> None:
 
 
 def make_mostly_dead(log: Log) -> None:
-    """Fill segments of which three quarters then die."""
+    """Fill segments, three quarters of which then become dead."""
     numbers = [log.create_group(b"") for _ in range(4)]
     for _ in range(30):
         for number in numbers:
@@ -125,22 +125,22 @@ def make_mostly_dead(log: Log) -> None:
     log.flush()
 
 
-def test_cleaning_that_cannot_be_planned_is_left_for_later() -> None:
+def test_cleaning_that_cannot_be_planned_is_postponed() -> None:
     log = make_log(SimDisk())
     make_mostly_dead(log)
 
     def no_handles(_: object) -> None:
         raise OSError(errno.EMFILE, "too many open files")
 
-    plan = log._upkeep._plan_pieces
-    log._upkeep._plan_pieces = no_handles  # type: ignore[method-assign, assignment]
+    plan = log._maintenance._plan_pieces
+    log._maintenance._plan_pieces = no_handles  # type: ignore[method-assign, assignment]
     assert log.next_job() is None
-    log._upkeep._plan_pieces = plan  # type: ignore[method-assign]
-    log.look_again()
+    log._maintenance._plan_pieces = plan  # type: ignore[method-assign]
+    log.check_for_work()
     assert isinstance(log.next_job(), Clean)
 
 
-def test_copies_whose_index_does_not_fit_are_not_made_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_whose_index_does_not_fit_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimDisk()
     log = make_log(disk)
     make_mostly_dead(log)
@@ -150,8 +150,8 @@ def test_copies_whose_index_does_not_fit_are_not_made_again_and_again(monkeypatc
     assert jobs.count(Clean) == 1
 
 
-def test_work_that_cannot_be_planned_does_not_hold_up_flushes() -> None:
-    """The driver goes on with what it can do: a cleaner without file handles is no reason to acknowledge nothing."""
+def test_job_that_cannot_be_planned_does_not_block_flushes() -> None:
+    """A cleaner without file handles must not stop acknowledgements."""
 
     async def body() -> None:
         disk = SimDisk()
@@ -169,13 +169,13 @@ def test_work_that_cannot_be_planned_does_not_hold_up_flushes() -> None:
         def no_handles(_: object) -> None:
             raise OSError(errno.EMFILE, "too many open files")
 
-        log._upkeep._plan_pieces = no_handles  # type: ignore[method-assign, assignment]
+        log._maintenance._plan_pieces = no_handles  # type: ignore[method-assign, assignment]
         for number in numbers[1:]:
             log.drop_group(number)
         for _ in range(5):
             lsn = log.set_term(numbers[0], log.group(numbers[0]).term + 1, b"me")
             driver.wake()
-            while log.durable_lsn < lsn:  # the timeout ends the test if nothing is flushed
+            while log.durable_lsn < lsn:  # the timeout fails the test if nothing is flushed
                 durable.clear()
                 await durable.wait()
         assert failures == []
@@ -188,8 +188,8 @@ def test_work_that_cannot_be_planned_does_not_hold_up_flushes() -> None:
     asyncio.run(bounded())
 
 
-def test_a_full_log_is_cleaned_after_a_restart_too() -> None:
-    """A restart takes a spare; the cleaner must still be able to begin."""
+def test_full_log_is_cleaned_after_a_restart() -> None:
+    """A restart takes a spare; the cleaner must still be able to start."""
     config = LogConfig(segment_bytes=1 << 16, entry_bytes_max=2000)
     disk = SimDisk(capacity_bytes=16 << 16)
     log = make_log(disk, config)
@@ -211,10 +211,10 @@ def test_a_full_log_is_cleaned_after_a_restart_too() -> None:
         provide_state(log, number)
     idle(log)
     log.admit(1500)
-    assert len(log._upkeep.spares) >= config.reserve_segments
+    assert len(log._maintenance.spares) >= config.reserve_segments
 
 
-def test_a_checkpoint_larger_than_a_segment_is_no_reason_to_refuse_entries() -> None:
+def test_checkpoint_larger_than_a_segment_does_not_block_entries() -> None:
     disk = SimDisk()
     log = make_log(disk)
     number = log.create_group(b"")
@@ -226,7 +226,7 @@ def test_a_checkpoint_larger_than_a_segment_is_no_reason_to_refuse_entries() -> 
     assert len(read_all(log, number)) == 30
 
 
-def test_a_folder_that_cannot_be_opened_is_not_held(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_opened_is_not_locked(tmp_path: Path) -> None:
     open_folder(tmp_path).close()
     (tmp_path / "store.json").write_bytes(b"{}")
     for _ in range(2):
@@ -234,7 +234,7 @@ def test_a_folder_that_cannot_be_opened_is_not_held(tmp_path: Path) -> None:
             open_folder(tmp_path)
 
 
-def test_closing_twice_does_no_harm(tmp_path: Path) -> None:
+def test_log_can_be_closed_twice(tmp_path: Path) -> None:
     log = open_folder(tmp_path)
     log.close()
     log.close()
@@ -243,14 +243,14 @@ def test_closing_twice_does_no_harm(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_quarantine_needs_a_reason() -> None:
+def test_quarantine_requires_a_reason() -> None:
     log = make_log(SimDisk())
     number = log.create_group(b"")
-    with pytest.raises(LogMisuse, match="needs a reason"):
+    with pytest.raises(LogMisuse, match="reason must not be empty"):
         log.quarantine(number, "")
 
 
-def test_what_waits_in_memory_is_counted() -> None:
+def test_unflushed_bytes_are_counted() -> None:
     log = make_log(SimDisk())
     number = log.create_group(b"")
     log.flush()
@@ -267,7 +267,7 @@ def test_what_waits_in_memory_is_counted() -> None:
     assert 0 < log.unflushed_bytes < queued
 
 
-def test_a_flush_whose_consequences_fail_ends_the_log() -> None:
+def test_exception_after_a_flush_fails_the_log() -> None:
     disk = SimDisk()
     log = make_log(disk)
     number = log.create_group(b"")
@@ -284,7 +284,7 @@ def test_a_flush_whose_consequences_fail_ends_the_log() -> None:
         append(log, number)
 
 
-def test_what_the_log_takes_is_counted_with_its_index_files() -> None:
+def test_disk_usage_includes_index_files() -> None:
     disk = SimDisk()
     log = make_log(disk)
     number = log.create_group(b"")

@@ -40,7 +40,7 @@ def append(log: Log, number: int, count: int, term: int = 1, size: int = 50) -> 
         log.append(number, index, term, f"{index}.{term} ".encode() + bytes(size), index, index)
 
 
-def test_a_new_log_is_empty_and_says_that_it_is_new(disk: SimDisk, log: Log) -> None:
+def test_new_log_is_empty_and_marked_as_new(disk: SimDisk, log: Log) -> None:
     assert log.fresh
     assert dict(log.groups) == {}
     disk.reboot(random.Random(0))
@@ -60,7 +60,7 @@ def test_entries_can_be_read_before_they_are_flushed(log: Log) -> None:
     assert read_all(log, number) == queued
 
 
-def test_a_flush_covers_what_was_queued_when_it_began(log: Log) -> None:
+def test_flush_covers_the_frames_queued_when_it_began(log: Log) -> None:
     number = log.create_group(b"")
     append(log, number, 2)
     flush = log.begin_flush()
@@ -78,8 +78,8 @@ def test_a_flush_covers_what_was_queued_when_it_began(log: Log) -> None:
     assert log.flush() is None, "nothing is queued"
 
 
-def test_a_flush_that_ends_after_a_truncation_does_not_count(log: Log) -> None:
-    """Guarantee 1: an index that was written twice is durable only when the second one is."""
+def test_flush_that_ends_after_a_truncation_does_not_make_replaced_entries_durable(log: Log) -> None:
+    """Guarantee 1: an index that was written twice is durable only when the second entry is."""
     number = log.create_group(b"")
     append(log, number, 5, term=1)
     flush = log.begin_flush()
@@ -94,7 +94,7 @@ def test_a_flush_that_ends_after_a_truncation_does_not_count(log: Log) -> None:
     assert durable.indexes == {number: 5}
 
 
-def test_a_truncation_takes_back_what_was_durable(log: Log) -> None:
+def test_truncation_lowers_the_durable_index(log: Log) -> None:
     number = log.create_group(b"")
     append(log, number, 5)
     log.flush()
@@ -120,21 +120,21 @@ def test_terms_and_offsets_follow_truncation_and_trimming(log: Log) -> None:
 @pytest.mark.parametrize(
     ("misuse", "message"),
     [
-        (lambda log: log.append(1, 5, 1, b"", 9, 9), "entry 5 cannot follow 3"),
-        (lambda log: log.append(1, 3, 1, b"", 9, 9), "entry 3 cannot follow 3"),
-        (lambda log: log.append(1, 4, 0, b"", 9, 9), "entry 4 of term 0 cannot follow term 1"),
-        (lambda log: log.append(1, 4, 1, b"", 2, 9), "offset 2 of entry 4 is below 3"),
-        (lambda log: log.append(1, 4, 1, bytes(2001), 9, 9), "has 2001 bytes, 2000 is the limit"),
-        (lambda log: log.truncate(1, 4), "cannot truncate from 4, it holds 1 to 3"),
-        (lambda log: log.truncate(1, 0), "cannot truncate from 0"),
-        (lambda log: log.trim(1, 5), "cannot trim to 5, it holds 1 to 3"),
-        (lambda log: log.trim(1, 0), "cannot trim to 0"),
-        (lambda log: log.set_term(1, 1, b""), "term 1 cannot follow 2"),
-        (lambda log: log.replace_group(1, 1, b""), "cannot take its own place"),
+        (lambda log: log.append(1, 5, 1, b"", 9, 9), "cannot append entry 5 after 3"),
+        (lambda log: log.append(1, 3, 1, b"", 9, 9), "cannot append entry 3 after 3"),
+        (lambda log: log.append(1, 4, 0, b"", 9, 9), "cannot append entry 4 of term 0 after term 1"),
+        (lambda log: log.append(1, 4, 1, b"", 2, 9), "entry 4 has next offset 2, below 3"),
+        (lambda log: log.append(1, 4, 1, bytes(2001), 9, 9), "has 2001 bytes, the limit is 2000"),
+        (lambda log: log.truncate(1, 4), "cannot truncate from entry 4, it has entries 1 to 3"),
+        (lambda log: log.truncate(1, 0), "cannot truncate from entry 0"),
+        (lambda log: log.trim(1, 5), "cannot trim to entry 5, it has entries 1 to 3"),
+        (lambda log: log.trim(1, 0), "cannot trim to entry 0"),
+        (lambda log: log.set_term(1, 1, b""), "term 1 is below the current term 2"),
+        (lambda log: log.replace_group(1, 1, b""), "cannot replace itself"),
     ],
 )
-def test_a_broken_rule_is_named_and_changes_nothing(log: Log, misuse: Callable[[Log], int], message: str) -> None:
-    """Guarantee 7: a clear error, with the rule that was broken, and nothing changed."""
+def test_invalid_call_is_rejected_and_changes_nothing(log: Log, misuse: Callable[[Log], int], message: str) -> None:
+    """Guarantee 7: the error names the rule, and nothing is changed."""
     number = log.create_group(b"")
     append(log, number, 3)
     log.set_term(number, 2, b"me")
@@ -146,7 +146,7 @@ def test_a_broken_rule_is_named_and_changes_nothing(log: Log, misuse: Callable[[
     assert log.flush() is None
 
 
-def test_what_the_state_covers_cannot_be_truncated(log: Log) -> None:
+def test_entries_covered_by_the_saved_state_cannot_be_truncated(log: Log) -> None:
     number = log.create_group(b"")
     log.provide_state(number, lambda: (log.group(number).durable_index, b""))
     append(log, number, 5)
@@ -156,16 +156,16 @@ def test_what_the_state_covers_cannot_be_truncated(log: Log) -> None:
         log.truncate(number, 5)
 
 
-def test_an_unknown_group_or_entry_is_named(log: Log) -> None:
-    with pytest.raises(GroupUnknown, match="no group 9"):
+def test_unknown_group_or_entry_is_named(log: Log) -> None:
+    with pytest.raises(GroupUnknown, match="unknown group 9"):
         log.append(9, 1, 1, b"", 1, 1)
     number = log.create_group(b"")
-    with pytest.raises(EntryMissing, match="holds 1 to 0, not 1"):
+    with pytest.raises(EntryMissing, match="no entry 1, it has entries 1 to 0"):
         log.read(number, 1, bytes_max=1)
 
 
 def test_trimmed_entries_stay_readable_until_a_state_that_covers_them_is_saved(disk: SimDisk) -> None:
-    """Guarantee 3 needs this: the producer table after a restart comes from the state and the entries behind it."""
+    """Guarantee 3: after a restart the producer table is rebuilt from the state and the entries after it."""
     log = open_log(disk, CONFIG)
     number = log.create_group(b"")
     log.provide_state(number, lambda: (log.group(number).durable_index, b"state"))
@@ -180,8 +180,8 @@ def test_trimmed_entries_stay_readable_until_a_state_that_covers_them_is_saved(d
     assert [entry.index for entry in entries] == list(range(1, 21))
 
 
-def test_trimming_does_not_wait_for_a_checkpoint_to_let_go(disk: SimDisk) -> None:
-    """On a full disk there is no next checkpoint: a trim has to free space by itself."""
+def test_trim_frees_space_without_waiting_for_a_checkpoint(disk: SimDisk) -> None:
+    """On a full disk there is no next checkpoint."""
     log = open_log(disk, CONFIG)
     number = log.create_group(b"")
     log.provide_state(number, lambda: (log.group(number).durable_index, b"state"))
@@ -195,7 +195,7 @@ def test_trimming_does_not_wait_for_a_checkpoint_to_let_go(disk: SimDisk) -> Non
     assert (group.first_index, group.state_index, group.state) == (15, 20, b"state")
 
 
-def test_reading_stops_at_either_limit_but_gives_at_least_one_entry(log: Log) -> None:
+def test_read_stops_at_its_limits_and_returns_at_least_one_entry(log: Log) -> None:
     number = log.create_group(b"")
     append(log, number, 10, size=96)  # 100 or 101 bytes each
     assert len(log.read(number, 1, bytes_max=1)) == 1
@@ -204,8 +204,8 @@ def test_reading_stops_at_either_limit_but_gives_at_least_one_entry(log: Log) ->
     assert len(log.read(number, 8, bytes_max=1 << 20)) == 3
 
 
-def test_a_plan_that_comes_too_late_finds_no_other_entry_in_place_of_its_own(disk: SimDisk) -> None:
-    """Guarantee 4: a segment that was freed may be written anew; whoever still reads there is told, not fooled."""
+def test_late_read_plan_does_not_return_other_entries(disk: SimDisk) -> None:
+    """Guarantee 4: a freed segment may be overwritten; a late reader gets an error, not other entries."""
     log = open_log(disk, CONFIG)
     number = log.create_group(b"")
     log.provide_state(number, lambda: (log.group(number).durable_index, b""))
@@ -222,8 +222,8 @@ def test_a_plan_that_comes_too_late_finds_no_other_entry_in_place_of_its_own(dis
     assert not log.group(number).quarantined, "the entry is not damaged, it was trimmed"
 
 
-def test_dead_segments_are_used_again(disk: SimDisk) -> None:
-    """Once as much is trimmed as is written, zeros are written only for what the cleaner takes."""
+def test_dead_segments_are_reused(disk: SimDisk) -> None:
+    """While trims keep up with appends, only the cleaner preallocates segments."""
     log = open_log(disk, CONFIG)
     number = log.create_group(b"")
     log.provide_state(number, lambda: (log.group(number).durable_index, b""))
@@ -243,7 +243,7 @@ def test_dead_segments_are_used_again(disk: SimDisk) -> None:
     assert [entry[0] for entry in read_all(log, number)] == [6000]
 
 
-def test_a_checkpoint_may_be_larger_than_a_segment(disk: SimDisk) -> None:
+def test_checkpoint_may_be_larger_than_a_segment(disk: SimDisk) -> None:
     log = open_log(disk, CONFIG)
     number = log.create_group(b"")
     log.provide_state(number, lambda: (log.group(number).durable_index, bytes(20_000)))

@@ -1,4 +1,4 @@
-"""Losses that look as if nothing had happened: each is noticed, or made good."""
+"""Losses that could go unnoticed: each is detected or repaired."""
 
 import pytest
 
@@ -15,8 +15,8 @@ from support.simdisk import SimDisk
 
 
 @pytest.mark.parametrize("payload_only", [True, False])
-def test_a_truncated_entry_does_not_show_through_where_its_successor_is_damaged(payload_only: bool) -> None:
-    """Guarantee 4: an entry that was replaced stays replaced, also if the segment has to be read without its index."""
+def test_truncated_entry_does_not_reappear_if_its_replacement_is_damaged(payload_only: bool) -> None:
+    """Guarantee 4: a replaced entry stays replaced, also if the segment is read without its index."""
     disk = SimDisk()
     log = make_log(disk)
     number = log.create_group(b"")
@@ -33,14 +33,14 @@ def test_a_truncated_entry_does_not_show_through_where_its_successor_is_damaged(
     assert log.group(number).quarantined
 
 
-def test_a_damaged_index_row_is_not_believed() -> None:
-    """Offsets and times come from the entry; its index row only tells where to look."""
+def test_damaged_index_row_is_not_trusted() -> None:
+    """Offsets and times are read from the entry; its index row is only a position."""
     disk = SimDisk()
     log = make_log(disk)
     number = log.create_group(b"")
     append(log, number, 40)
     idle(log)
-    name = log._upkeep.segment(log.group(number).runs[0].segment).index_name
+    name = log._maintenance.segment(log.group(number).runs[0].segment).index_name
     file = disk.open(name)
     spoil(file, file.size() - ROW_BYTES * log.group(number).runs[0].count + ROW_BYTES + 16, 1)
     assert log.read(number, 1, bytes_max=1)[0].next_offset == 1
@@ -51,8 +51,8 @@ def test_a_damaged_index_row_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "zeroed"])
-def test_the_loss_of_the_newest_segment_is_noticed(how: str) -> None:
-    """A store that is older than it was must not vote as if it remembered."""
+def test_loss_of_the_newest_segment_is_detected(how: str) -> None:
+    """A store that has lost its newest state must not vote."""
     disk = SimDisk()
     log = make_log(disk)
     number = log.create_group(b"")
@@ -68,18 +68,18 @@ def test_the_loss_of_the_newest_segment_is_noticed(how: str) -> None:
         file = disk.open(newest)
         file.data = file.stable = bytearray(file.size())
     log = make_log(disk)
-    assert "is gone" in log.damage[0]
+    assert "is missing" in log.damage[0]
     assert log.group(number).quarantined
 
 
-def test_a_change_from_os_to_fsync_syncs_what_nobody_synced() -> None:
+def test_change_from_os_to_fsync_syncs_unsynced_segments() -> None:
     disk = SimDisk()
     log = make_log(disk, LogConfig(segment_bytes=8192, entry_bytes_max=2000, durability=Durability.OS))
     number = log.create_group(b"")
     for _ in range(40):
         append(log, number)
         log.flush()
-    log = make_log(disk)  # the process died; the machine did not
+    log = make_log(disk)  # only the process died
     assert log.group(number).durable_index == 40
     crash(disk)
     log = make_log(disk)
@@ -87,7 +87,7 @@ def test_a_change_from_os_to_fsync_syncs_what_nobody_synced() -> None:
     assert len(read_all(log, number)) == 40
 
 
-def test_what_a_killed_process_left_in_the_page_cache_is_synced_before_it_counts() -> None:
+def test_page_cache_of_a_killed_process_is_synced_before_its_entries_count() -> None:
     disk = SimDisk()
     log = make_log(disk)
     number = log.create_group(b"")
@@ -105,8 +105,8 @@ def test_what_a_killed_process_left_in_the_page_cache_is_synced_before_it_counts
     assert len(read_all(log, number)) == 2
 
 
-def test_flushes_in_a_segment_without_a_checkpoint_are_not_taken_for_one_torn_flush() -> None:
-    """Only the last flush may be cut; a segment that holds more than one cannot have been torn as a whole."""
+def test_several_flushes_in_a_segment_without_checkpoint_are_not_treated_as_one_torn_flush() -> None:
+    """Only the last flush may be truncated; a segment with several flushes cannot be torn as a whole."""
     disk = SimDisk()
     log = make_log(disk)
     number = log.create_group(b"")
@@ -119,12 +119,12 @@ def test_flushes_in_a_segment_without_a_checkpoint_are_not_taken_for_one_torn_fl
         log.flush()
     crash(disk)
     log = make_log(disk)
-    assert "is not whole" in log.damage[0]
+    assert "is incomplete" in log.damage[0]
     assert log.group(number).quarantined
 
 
-def test_a_damaged_replacement_revives_nobody() -> None:
-    """Guarantee 1: a group that was replaced must not vote again with what it remembers."""
+def test_damaged_replacement_does_not_revive_the_replaced_group() -> None:
+    """Guarantee 1: a replaced group must not vote again with its old state."""
     disk = SimDisk()
     log = make_log(disk)
     old, new = log.create_group(b"old"), log.create_group(b"copy")
@@ -139,7 +139,7 @@ def test_a_damaged_replacement_revives_nobody() -> None:
     assert all(group.quarantined for group in log.groups.values())
 
 
-def test_a_group_number_is_never_used_twice() -> None:
+def test_group_number_is_never_reused() -> None:
     disk = SimDisk()
     log = make_log(disk)
     number = log.create_group(b"")
@@ -155,7 +155,7 @@ def test_a_group_number_is_never_used_twice() -> None:
     assert log.create_group(b"") > number
 
 
-def test_an_index_that_was_rebuilt_is_used() -> None:
+def test_rebuilt_index_is_used() -> None:
     disk = SimDisk()
     log = make_log(disk)
     number = log.create_group(b"")

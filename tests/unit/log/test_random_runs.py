@@ -1,4 +1,4 @@
-"""Long seeded runs with a crash after each busy stretch: deeper than Hypothesis gets, at fixed cost.
+"""Long seeded runs with a crash after each period of load: deeper than Hypothesis searches, at a fixed cost.
 
 `LOG_SEEDS=5000 pytest tests/unit/log/test_random_runs.py` searches further.
 """
@@ -29,8 +29,8 @@ def run(seed: int) -> None:
         machine.crash(rng.choice((0, 0, 1, 2, 3)), rng.randrange(1 << 30), rng.choice((0.0, 0.6, 1.0)))
 
 
-def test_nothing_durable_is_lost_in_long_runs() -> None:
-    """Guarantee 1, over seeded runs: a crash leaves what some moment at or after the last flush held."""
+def test_long_runs_lose_nothing_durable() -> None:
+    """Guarantee 1: after a crash, the log equals its state at some point at or after the last flush."""
     for seed in range(SEEDS):
         try:
             run(seed)

@@ -1,4 +1,4 @@
-"""Room on the disk: refused in advance, never found out while writing; and what happens if writing fails anyway."""
+"""Disk space: entries are rejected before a write could fail; and failures of writes."""
 
 import errno
 import random
@@ -19,7 +19,7 @@ CONFIG = LogConfig(segment_bytes=SEGMENT, entry_bytes_max=1000)
     ("free", "used", "limit", "segments"),
     [(100, 0, None, 10), (99, 0, None, 9), (100, 50, 80, 3), (100, 90, 80, 0), (5, 0, None, 0), (-5, 0, None, 0)],
 )
-def test_growth_is_bounded_by_the_file_system_and_by_the_setting(
+def test_growth_is_limited_by_free_space_and_by_the_setting(
     free: int, used: int, limit: int | None, segments: int
 ) -> None:
     assert growth(free, used, limit, segment_bytes=10) == segments
@@ -29,22 +29,22 @@ def test_growth_is_bounded_by_the_file_system_and_by_the_setting(
     ("active", "spares", "more", "admitted"),
     [
         (50, 2, 0, True),  # it fits into the active segment
-        (49, 2, 0, False),  # it would need one of the reserve
+        (49, 2, 0, False),  # it would need a segment of the reserve
         (49, 3, 0, True),
-        (49, 0, 3, True),  # what can still be made counts like what is made
-        (500, 1, 0, False),  # the active segment is one of the reserve
+        (49, 0, 3, True),  # segments that can still be created count like existing ones
+        (500, 1, 0, False),  # the active segment is part of the reserve
         (500, 1, 1, True),
-        (-3, 2, 1, True),  # a segment that was not made in advance has no room of its own
+        (-3, 2, 1, True),  # a segment that was not preallocated has no space of its own
     ],
 )
-def test_entries_never_get_the_reserve(active: int, spares: int, more: int, admitted: bool) -> None:
+def test_entries_never_use_the_reserve(active: int, spares: int, more: int, admitted: bool) -> None:
     space = Space(active_bytes=active, spares=spares, growth=more, reserve=2, usable_bytes=100)
     assert space.admits(50) is admitted
     assert not space.admits(501), "it would not even fit into a segment"
 
 
 def fill(log: Log, number: int) -> int:
-    """Append as long as entries are admitted; return how many were."""
+    """Append until an entry is rejected; return the number of entries."""
     count = 0
     while True:
         try:
@@ -68,12 +68,12 @@ def make_log(disk: SimDisk, config: LogConfig = CONFIG) -> tuple[Log, int]:
 @pytest.mark.parametrize(
     "config", [CONFIG, LogConfig(segment_bytes=SEGMENT, entry_bytes_max=1000, log_bytes_max=20 * SEGMENT)]
 )
-def test_a_full_disk_refuses_entries_and_still_takes_terms_and_votes(config: LogConfig) -> None:
-    """The reserve is for what a group needs to hand over its leadership, and for the cleaner."""
+def test_full_disk_rejects_entries_and_still_stores_terms_and_votes(config: LogConfig) -> None:
+    """The reserve is for leadership transfers and for the cleaner."""
     disk = SimDisk(capacity_bytes=(20 if config is CONFIG else 40) * SEGMENT)
     log, number = make_log(disk, config)
     assert 60 < fill(log, number) < 160
-    with pytest.raises(DiskFull, match="no room for an entry of 900 bytes: only the reserve of 2 segments"):
+    with pytest.raises(DiskFull, match="no disk space for an entry of 900 bytes: only the reserve of 2 segments"):
         log.admit(900)
     for term in range(1, 60):
         log.set_term(number, term, b"somebody")
@@ -88,7 +88,7 @@ def test_a_full_disk_refuses_entries_and_still_takes_terms_and_votes(config: Log
     assert log.group(number).term == 59
 
 
-def test_a_full_log_works_again_once_entries_are_trimmed() -> None:
+def test_full_log_accepts_entries_after_a_trim() -> None:
     disk = SimDisk(capacity_bytes=20 * SEGMENT)
     log, number = make_log(disk)
     fill(log, number)
@@ -99,8 +99,8 @@ def test_a_full_log_works_again_once_entries_are_trimmed() -> None:
     assert len(read_all(log, number)) > 30
 
 
-def test_the_cleaner_works_on_a_full_disk() -> None:
-    """Half of each segment is dead: only rewriting them gives room, and the reserve is what they go to."""
+def test_cleaner_works_on_a_full_disk() -> None:
+    """Half of each segment is dead: only copying into the reserve frees space."""
     disk = SimDisk(capacity_bytes=24 * SEGMENT)
     log, number = make_log(disk)
     other = log.create_group(b"")
@@ -124,7 +124,7 @@ def test_the_cleaner_works_on_a_full_disk() -> None:
     assert fill(log, number) > 30
 
 
-def test_space_that_others_free_is_noticed() -> None:
+def test_space_freed_by_other_programs_is_used() -> None:
     disk = SimDisk(capacity_bytes=20 * SEGMENT)
     log, number = make_log(disk)
     fill(log, number)
@@ -135,15 +135,15 @@ def test_space_that_others_free_is_noticed() -> None:
 
 @pytest.mark.parametrize("kind", ["write", "sync"])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_a_failed_write_or_sync_is_never_tried_again(kind: str, code: int) -> None:
-    """Guarantee 1: after a failed sync the kernel may call the lost pages clean; so nothing more is acknowledged."""
+def test_failed_write_or_sync_is_never_retried(kind: str, code: int) -> None:
+    """Guarantee 1: after a failed sync the kernel may mark the lost pages clean, so nothing more is acknowledged."""
     disk = SimDisk()
     log, number = make_log(disk)
     log.append(number, 1, 1, b"first", 1, 1)
     log.flush()
     log.append(number, 2, 1, b"second", 2, 2)
     disk.fail = lambda asked: code if asked == kind else None
-    with pytest.raises(LogFailed, match="could not be written"):
+    with pytest.raises(LogFailed, match="log write failed"):
         log.flush()
     disk.fail = lambda _: None
     assert log.group(number).durable_index == 1
@@ -165,7 +165,7 @@ def test_a_failed_write_or_sync_is_never_tried_again(kind: str, code: int) -> No
 
 @pytest.mark.parametrize("kind", ["create", "preallocate", "write"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_no_room_for_a_job_is_no_failure_whatever_step_it_stops(kind: str, code: int) -> None:
+def test_job_without_free_space_is_not_a_failure_at_any_step(kind: str, code: int) -> None:
     disk = SimDisk()
     log, number = make_log(disk)
     for index in range(1, 30):
@@ -176,14 +176,14 @@ def test_no_room_for_a_job_is_no_failure_whatever_step_it_stops(kind: str, code:
         run_job(log)
     disk.fail = lambda _: None
     disk.capacity_bytes *= 2
-    log.look_again()
+    log.check_for_work()
     idle(log)
     assert len(read_all(log, number)) == 29
     assert not any(name.endswith(".tmp") for name in disk.names())
 
 
-def test_a_part_of_the_disk_that_cannot_be_read_quarantines_what_lies_there() -> None:
-    """An unreadable entry takes its group out of service, not the process, and not in a loop of restarts."""
+def test_unreadable_sector_quarantines_its_groups() -> None:
+    """An unreadable entry takes its group out of service, but does not end the process or restart it in a loop."""
     disk = SimDisk()
     log, number = make_log(disk)
     other = log.create_group(b"")
@@ -211,7 +211,7 @@ def test_a_part_of_the_disk_that_cannot_be_read_quarantines_what_lies_there() ->
     place.file.read = original  # type: ignore[method-assign]
 
 
-def test_a_log_whose_newest_segment_cannot_be_read_is_refused_with_the_reason() -> None:
+def test_log_with_an_unreadable_newest_segment_is_rejected_with_the_reason() -> None:
     disk = SimDisk()
     make_log(disk)
     disk.fail = lambda asked: errno.EIO if asked == "read" else None
@@ -224,11 +224,11 @@ def test_a_log_whose_newest_segment_cannot_be_read_is_refused_with_the_reason() 
 
     disk.fail = lambda _: None
     newest.read = unreadable  # type: ignore[method-assign]
-    with pytest.raises(StoreUnreadable, match=r"cannot be read .*its replicas have to be rebuilt"):
+    with pytest.raises(StoreUnreadable, match=r"is unreadable .*rebuild its replicas from other brokers"):
         open_log(disk, CONFIG)
 
 
-def test_a_full_disk_while_indexing_is_not_a_failure() -> None:
+def test_full_disk_while_indexing_is_not_a_failure() -> None:
     disk = SimDisk()
     log, number = make_log(disk)
     for index in range(1, 60):
@@ -241,13 +241,13 @@ def test_a_full_disk_while_indexing_is_not_a_failure() -> None:
             log.end_job(job)
     assert len(read_all(log, number)) == 59
     disk.capacity_bytes = 1 << 30
-    log.look_again()
+    log.check_for_work()
     idle(log)
     assert any(name.endswith(".index") for name in disk.names())
     assert len(read_all(log, number)) == 59
 
 
-def test_a_restart_gives_back_the_unused_rest_of_the_segment() -> None:
+def test_restart_frees_the_unused_rest_of_the_segment() -> None:
     disk = SimDisk()
     log, number = make_log(disk)
     log.append(number, 1, 1, b"little", 1, 1)
@@ -262,7 +262,7 @@ def test_a_restart_gives_back_the_unused_rest_of_the_segment() -> None:
 @pytest.mark.parametrize(
     ("pending", "admitted"), [(0, True), (50, True), (51, True), (550, True), (551, False), (5000, False)]
 )
-def test_what_was_admitted_and_is_not_written_yet_counts(pending: int, admitted: bool) -> None:
-    """Many that ask at the same time must not all be told that there is room for one."""
+def test_admitted_but_unwritten_entries_count(pending: int, admitted: bool) -> None:
+    """Concurrent requests must not all be admitted to the same free space."""
     space = Space(active_bytes=100, spares=1, growth=2, reserve=2, usable_bytes=500)
     assert space.admits(50, pending) is admitted

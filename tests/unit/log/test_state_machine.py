@@ -1,4 +1,4 @@
-"""The log against a model: every order of steps that Hypothesis can think of, crashes included."""
+"""The log against a model: sequences of steps from Hypothesis, including crashes."""
 
 from hypothesis import settings
 

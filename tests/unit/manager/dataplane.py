@@ -1,4 +1,4 @@
-"""What tests of the data plane need: a loop on which time costs nothing, a topology, and brokers that do as told."""
+"""Helpers for tests of the data plane: an event loop with virtual time, a topology, and fake brokers."""
 
 import asyncio
 import json
@@ -9,11 +9,11 @@ from typing import Any, TypeVar, cast
 from flotilla.net import Disconnected, Pool, Response, TimedOut
 from flotilla.producers.errors import ProducerRefused
 from flotilla.producers.table import ProducerTable
+from flotilla.protocol.errors import STATUS_OF
 from flotilla.records import Buffer, assign, check, decode, encode
-from flotilla.serving.errors import STATUS_OF
+from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Broker, Partition, Snapshot, Topic, TopicState, Writer
 from flotilla_manager.routing.gateway import Gateway
-from flotilla_manager.view import View
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ MEMBERS = ("a", "b", "c")
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop whose time passes at once when there is nothing else to do."""
+    """Event loop with virtual time: when idle, it advances to the next timer."""
 
     def __init__(self) -> None:
         self._now = 1000.0
@@ -38,7 +38,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def on_virtual_time(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end, however long that would take."""
+    """Run a coroutine to completion in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)
 
@@ -65,25 +65,25 @@ def make_snapshot(*topics: Topic, version: int = 1, brokers: Sequence[str] = MEM
     return Snapshot(
         version=version,
         cluster_id="cc" * 16,
-        writer=Writer(epoch=1, url="http://writer", beat=1),
+        writer=Writer(epoch=1, url="http://writer", heartbeat=1),
         topics=topics,
         brokers=tuple(Broker(id=id_, host=id_, port=80, peer_host=id_, peer_port=81) for id_ in brokers),
     )
 
 
-def make_view(*topics: Topic, brokers: Sequence[str] = MEMBERS) -> View:
-    """Make a view that knows these topics; the database has nothing newer."""
+def make_metadata(*topics: Topic, brokers: Sequence[str] = MEMBERS) -> MetadataCache:
+    """Make a metadata cache with these topics, which a refresh does not change."""
 
     async def load(_: int) -> Snapshot | None:
         return None
 
-    view = View(load, asyncio.get_running_loop().time)
-    view.snapshot = make_snapshot(*topics, brokers=brokers)
-    return view
+    metadata = MetadataCache(load, asyncio.get_running_loop().time)
+    metadata.snapshot = make_snapshot(*topics, brokers=brokers)
+    return metadata
 
 
 def refusal(code: str, message: str = "no", **details: object) -> Response:
-    """A refusal as brokers write it."""
+    """Refusal in the format of brokers."""
     body = {"code": code, "message": message, "details": details, "retryable": False}
     return Response(STATUS_OF[code], {}, json.dumps(body).encode())
 
@@ -98,7 +98,7 @@ UNREACHABLE = Disconnected("connection refused", sent=False)
 
 @dataclass
 class Request:
-    """What a broker was asked."""
+    """Request to a broker."""
 
     broker: str
     method: str
@@ -113,7 +113,7 @@ Answerer = Callable[[Request], Awaitable[Answer]]
 
 @dataclass
 class Brokers:
-    """Brokers, as a pool of connections shows them: `answer` says what becomes of a request."""
+    """Fake connection pool to brokers. `answer` returns the response to a request."""
 
     answer: Answerer
     asked: list[Request] = field(default_factory=list)
@@ -140,12 +140,12 @@ class Brokers:
 
     @property
     def order(self) -> str:
-        """Who was asked, in order."""
+        """Addresses of the requested brokers, in order."""
         return "".join(request.broker for request in self.asked)
 
 
 def scripted(*answers: Answer) -> Brokers:
-    """Brokers that give these answers, one after the other, and the last one again and again."""
+    """Make brokers that give these responses in order, and repeat the last one."""
     left = list(answers)
 
     async def answer(_: Request) -> Answer:
@@ -155,18 +155,18 @@ def scripted(*answers: Answer) -> Brokers:
 
 
 async def hang() -> Answer:
-    """Never answer."""
+    """Never respond."""
     await asyncio.Event().wait()
     raise AssertionError
 
 
-def make_gateway(brokers: Brokers, view: View) -> Gateway:
+def make_gateway(brokers: Brokers, metadata: MetadataCache) -> Gateway:
     pool = cast("Pool", brokers)
-    return Gateway(pool, pool, view, asyncio.get_running_loop().time)
+    return Gateway(pool, pool, metadata, asyncio.get_running_loop().time)
 
 
 class PartitionLog:
-    """One partition as its leader has it: a log, and the real table of producers."""
+    """Leader of one partition: a log, and the real producer table."""
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
@@ -178,7 +178,7 @@ class PartitionLog:
         return [value for batch in self.batches for value in decode(batch).values]
 
     def append(self, body: Buffer) -> Response:
-        """Append a batch, or recognise it."""
+        """Append a batch, or detect a duplicate."""
         header = check(body)
         try:
             retry = self.producers.check(header)
@@ -195,7 +195,7 @@ class PartitionLog:
         return appended(self.next - header.count)
 
     def fetch(self, offset: int) -> Response:
-        """Return batches from an offset on."""
+        """Return batches from an offset."""
         if not self.first <= offset <= self.next:
             return refusal("offset_out_of_range", first_offset=self.first, next_offset=self.next)
         found = [batch for batch in self.batches if (head := check(batch)).base_offset + head.count > offset]
@@ -204,7 +204,7 @@ class PartitionLog:
 
 
 def batch_at(offset: int, values: Sequence[bytes], **options: Any) -> bytes:  # noqa: ANN401 - as encode has them
-    """A batch as a broker gives it out."""
+    """Batch in the format of a fetch response."""
     batch = bytearray(encode(values, **options))
     assign(batch, offset, 5)
     return bytes(batch)

@@ -1,4 +1,4 @@
-"""Who may call a manager: tokens of the last snapshot, the writer's hand on them, and what brokers are told."""
+"""Authentication at a manager: cached tokens, changes by the writer, and the access table for brokers."""
 
 import asyncio
 import contextlib
@@ -11,24 +11,24 @@ from typing import cast
 import msgspec
 import pytest
 
-from flotilla.access import AccessTable, Caller, Grant, NotAuthenticated, Scope, system_text
+from flotilla.access import AccessTable, Caller, Grant, NotAuthenticated, Scope, system_token
 from flotilla.net import Pool, Response
-from flotilla.serving.errors import Refusal
-from flotilla_manager.access import KnownTokens, ManagerAccess, system_headers
+from flotilla.protocol.errors import Refusal
+from flotilla_manager.access import ManagerAccess, TokenCache, system_headers
 from flotilla_manager.api.data import find_partition
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata import tokens as stored
-from flotilla_manager.metadata.errors import DatabaseAway
+from flotilla_manager.metadata.errors import DatabaseUnavailable
+from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Snapshot
-from flotilla_manager.planning import CloseReplica, Stand
+from flotilla_manager.planning import Campaign, CloseReplica
 from flotilla_manager.routing.gateway import Gateway
-from flotilla_manager.view import View
-from flotilla_manager.writer.orders import OrderFailed, Orders
-from flotilla_manager.writer.tokens import TokenKeeper, TokenSpec
+from flotilla_manager.writer.commands import CommandFailed, Commands
+from flotilla_manager.writer.tokens import TokenService, TokenSpec
 from support.access import SECRET, SYSTEM, Holder, hold
 from support.metadata import a_broker
-from support.writing import Bench, Writing, on_bench
-from unit.manager.dataplane import make_snapshot, make_topic, make_view, on_virtual_time
+from support.writer_harness import Bench, WriterHarness, on_bench
+from unit.manager.dataplane import make_metadata, make_snapshot, make_topic, on_virtual_time
 
 ALICE, BOB = hold("produce:orders"), hold("consume")
 SYSTEM_SHOWN = SYSTEM["authorization"].encode()
@@ -38,47 +38,47 @@ def shown(holder: Holder) -> bytes:
     return holder.headers["authorization"].encode()
 
 
-def make_access(now_ms: int = 0) -> tuple[View, KnownTokens, ManagerAccess]:
+def make_access(now_ms: int = 0) -> tuple[MetadataCache, TokenCache, ManagerAccess]:
     async def load(_: int) -> None:
         pytest.fail("the database was asked")
 
-    view = View(load, lambda: 0.0)
-    tokens = KnownTokens(view)
-    return view, tokens, ManagerAccess(SECRET.encode(), tokens, lambda: now_ms)
+    metadata = MetadataCache(load, lambda: 0.0)
+    tokens = TokenCache(metadata)
+    return metadata, tokens, ManagerAccess(SECRET.encode(), tokens, lambda: now_ms)
 
 
-# -- what is known here -------------------------------------------------------------------------------------------
+# -- cached tokens ------------------------------------------------------------------------------------------------
 
 
-def test_before_anything_is_known_only_servers_get_in_and_nobody_is_called_invalid() -> None:
-    """A 401 would tell the holder of a valid token to give up."""
-    view, _, access = make_access()
+def test_before_tokens_are_loaded_servers_are_admitted_and_others_get_unavailable() -> None:
+    """A 401 would make a client with a valid token stop."""
+    metadata, _, access = make_access()
     assert access.identify(SYSTEM_SHOWN).is_system
-    with pytest.raises(Refusal, match="not known yet") as caught:
+    with pytest.raises(Refusal, match="not loaded yet") as caught:
         access.identify(shown(ALICE))
     assert (caught.value.code, caught.value.is_retryable) == ("unavailable", True)
     with pytest.raises(NotAuthenticated, match="a token is missing"):
         access.identify(None)
-    view.snapshot = make_snapshot()
+    metadata.snapshot = make_snapshot()
     with pytest.raises(NotAuthenticated, match="not valid"):
         access.identify(shown(ALICE))
 
 
 def test_tokens_follow_the_snapshot_without_a_query() -> None:
-    view, _, access = make_access()
-    view.snapshot = replace(make_snapshot(), tokens=(ALICE.token,))
+    metadata, _, access = make_access()
+    metadata.snapshot = replace(make_snapshot(), tokens=(ALICE.token,))
     caller = access.identify(shown(ALICE))
     assert caller.token == ALICE.token
-    assert access.knows(caller)
-    view.snapshot = replace(make_snapshot(version=2), tokens=(BOB.token,))
-    assert not access.knows(caller)
+    assert access.is_valid(caller)
+    metadata.snapshot = replace(make_snapshot(version=2), tokens=(BOB.token,))
+    assert not access.is_valid(caller)
     with pytest.raises(NotAuthenticated):
         access.identify(shown(ALICE))
     assert access.identify(shown(BOB)).allows(Scope.CONSUME, "anything")
 
 
-def test_a_token_that_is_not_known_is_looked_for_and_those_who_show_such_share_the_question() -> None:
-    """Whoever makes a token and uses it at once is not refused; wrong ones do not keep the database busy."""
+def test_unknown_tokens_share_a_refresh() -> None:
+    """A new token works at once, and unknown tokens cannot overload the database."""
 
     async def run() -> None:
         asked = []
@@ -88,58 +88,60 @@ def test_a_token_that_is_not_known_is_looked_for_and_those_who_show_such_share_t
             await asyncio.sleep(0.01)
             return replace(make_snapshot(), tokens=(ALICE.token,))
 
-        view = View(load, asyncio.get_running_loop().time)
-        view.snapshot = replace(make_snapshot(), tokens=())
-        access = ManagerAccess(SECRET.encode(), KnownTokens(view), lambda: 0)
+        metadata = MetadataCache(load, asyncio.get_running_loop().time)
+        metadata.snapshot = replace(make_snapshot(), tokens=())
+        access = ManagerAccess(SECRET.encode(), TokenCache(metadata), lambda: 0)
         with pytest.raises(NotAuthenticated):
             access.identify(shown(ALICE))
-        assert await asyncio.gather(*(access.look_again() for _ in range(1000))) == [True] * 1000
+        assert await asyncio.gather(*(access.refresh() for _ in range(1000))) == [True] * 1000
         assert access.identify(shown(ALICE)).token == ALICE.token
         assert len(asked) <= 2
 
     on_virtual_time(run())
 
 
-def test_while_the_database_is_away_an_unknown_token_stays_unknown() -> None:
+def test_unknown_token_stays_unknown_while_the_database_is_unavailable() -> None:
     async def run() -> None:
         async def load(_: int) -> None:
-            raise DatabaseAway("away")
+            raise DatabaseUnavailable("away")
 
-        view = View(load, asyncio.get_running_loop().time)
-        view.snapshot = make_snapshot()
-        assert not await KnownTokens(view).look_again()
+        metadata = MetadataCache(load, asyncio.get_running_loop().time)
+        metadata.snapshot = make_snapshot()
+        assert not await TokenCache(metadata).refresh()
 
     on_virtual_time(run())
 
 
-def test_a_token_expires_by_the_clock_alone() -> None:
+def test_token_expires_without_a_refresh() -> None:
     fleeting = hold("consume", expires_ms=1000)
     for now_ms, is_valid in ((999, True), (1000, False)):
-        view, _, access = make_access(now_ms)
-        view.snapshot = replace(make_snapshot(), tokens=(fleeting.token,))
+        metadata, _, access = make_access(now_ms)
+        metadata.snapshot = replace(make_snapshot(), tokens=(fleeting.token,))
         if is_valid:
-            assert access.knows(access.identify(shown(fleeting)))
+            assert access.is_valid(access.identify(shown(fleeting)))
         else:
             with pytest.raises(NotAuthenticated):
                 access.identify(shown(fleeting))
 
 
-def test_a_snapshot_with_the_same_tokens_costs_no_new_table() -> None:
-    view, tokens, _ = make_access()
-    view.snapshot = replace(make_snapshot(), tokens=(ALICE.token,))
+def test_snapshot_with_the_same_tokens_keeps_the_access_table() -> None:
+    metadata, tokens, _ = make_access()
+    metadata.snapshot = replace(make_snapshot(), tokens=(ALICE.token,))
     table = tokens.table
-    view.snapshot = replace(make_snapshot(version=2), tokens=(replace(ALICE.token),))
+    metadata.snapshot = replace(make_snapshot(version=2), tokens=(replace(ALICE.token),))
     assert tokens.table is table
-    view.snapshot = replace(make_snapshot(version=3), tokens=())
+    metadata.snapshot = replace(make_snapshot(version=3), tokens=())
     assert tokens.table == AccessTable()
 
 
 # -- topics by name and by id -------------------------------------------------------------------------------------
 
 
-def test_who_lacks_a_scope_does_not_learn_whether_a_topic_is_there() -> None:
+def test_caller_without_scope_cannot_detect_whether_a_topic_exists() -> None:
     async def test() -> None:
-        manager = cast("Manager", SimpleNamespace(view=make_view(make_topic("orders"), make_topic("x", id_="ef" * 16))))
+        manager = cast(
+            "Manager", SimpleNamespace(metadata=make_metadata(make_topic("orders"), make_topic("x", id_="ef" * 16)))
+        )
         alice = Caller("alice", ALICE.token)
         for name in ("x", "unreal", "orders.x", ""):
             with pytest.raises(Refusal, match="the scope produce on topic") as caught:
@@ -158,11 +160,11 @@ def test_who_lacks_a_scope_does_not_learn_whether_a_topic_is_there() -> None:
     on_virtual_time(test())
 
 
-# -- what managers show to brokers --------------------------------------------------------------------------------
+# -- authentication to brokers ------------------------------------------------------------------------------------
 
 
 class NotingPool:
-    """Notes what is shown to it."""
+    """Fake pool that records the authorization headers."""
 
     def __init__(self) -> None:
         self.shown: list[tuple[str, str | None]] = []
@@ -181,50 +183,50 @@ class NotingPool:
         return Response(200, {b"flotilla-first-offset": b"0", b"flotilla-next-offset": b"0"}, body)
 
 
-def test_a_stranger_is_not_shown_what_servers_know_each_other_by() -> None:
-    """Whoever may add a broker names any address; what answers there must not learn to pass as a server."""
+def test_system_token_is_not_sent_to_an_unregistered_address() -> None:
+    """The address of a new broker can be any server, which must not get the token of servers."""
 
     async def test() -> list[tuple[str, str | None]]:
         noting = NotingPool()
-        with contextlib.suppress(OrderFailed):
-            await Orders(cast("Pool", noting), system_headers(SECRET.encode())).describe("http://a:1", is_ours=False)
+        with contextlib.suppress(CommandFailed):
+            await Commands(cast("Pool", noting), system_headers(SECRET.encode())).describe("http://a:1", is_ours=False)
         return noting.shown
 
     assert [one for _, one in on_virtual_time(test())] == [None]
 
 
 @pytest.mark.parametrize("secret", [None, SECRET.encode()])
-def test_every_request_to_a_broker_shows_that_a_server_asks(secret: bytes | None) -> None:
-    """With a secret that is shared; the secret itself is never sent."""
+def test_every_request_to_a_broker_has_the_system_token(secret: bytes | None) -> None:
+    """The token is derived from the shared secret, which is never sent."""
 
     async def test() -> list[tuple[str, str | None]]:
         noting, topic = NotingPool(), make_topic()
         pool, headers = cast("Pool", noting), system_headers(secret)
-        view = make_view(topic)
-        gateway = Gateway(pool, pool, view, asyncio.get_running_loop().time, headers)
+        metadata = make_metadata(topic)
+        gateway = Gateway(pool, pool, metadata, asyncio.get_running_loop().time, headers)
         await gateway.append(topic, 0, b"x", seconds=1)
         await gateway.offsets(topic, 0, seconds=1)
         await gateway.describe(topic, topic.partitions[0], seconds=1)
-        orders = Orders(pool, headers)
-        await orders.describe("http://a:1", is_ours=True)
-        for kind in (CloseReplica, Stand):
-            order = kind(broker="a", topic_id="1" * 32, partition=0, epoch=1)
-            await orders.give(order, a_broker(), 1, "c" * 32)
+        commands = Commands(pool, headers)
+        await commands.describe("http://a:1", is_ours=True)
+        for kind in (CloseReplica, Campaign):
+            command = kind(broker="a", topic_id="1" * 32, partition=0, epoch=1)
+            await commands.send(command, a_broker(), 1, "c" * 32)
         assert len(noting.shown) == 6
         return noting.shown
 
-    expected = None if secret is None else f"Bearer {system_text(secret)}"
+    expected = None if secret is None else f"Bearer {system_token(secret)}"
     assert {one for _, one in on_virtual_time(test())} == {expected}
 
 
-# -- the writer's hand on tokens ----------------------------------------------------------------------------------
+# -- changes of tokens --------------------------------------------------------------------------------------------
 
 
-def keeper(writer: Writing, now_ms: int = 1000) -> TokenKeeper:
-    return TokenKeeper(
+def keeper(writer: WriterHarness, now_ms: int = 1000) -> TokenService:
+    return TokenService(
         writer.leadership,
         writer.database,
-        writer.view,
+        writer.metadata,
         random_bytes=writer.store._random_bytes,
         now_ms=lambda: now_ms,
     )
@@ -233,7 +235,7 @@ def keeper(writer: Writing, now_ms: int = 1000) -> TokenKeeper:
 SPEC = TokenSpec(name="x", grants=(Grant.parse("consume"), Grant.parse("consume:*"), Grant.parse("admin:a")))
 
 
-def test_a_token_is_made_listed_and_revoked(tmp_path: Path) -> None:
+def test_token_is_created_listed_and_revoked(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
         tokens = keeper(writer)
@@ -241,7 +243,7 @@ def test_a_token_is_made_listed_and_revoked(tmp_path: Path) -> None:
         assert (token.created_ms, token.expires_ms, token.bytes_per_s) == (1000, 6000, 7)
         assert [str(grant) for grant in token.grants] == ["consume:*", "admin:a"]
         assert await tokens.list_all() == (token,)
-        access = ManagerAccess(None, KnownTokens(writer.view), lambda: 1000)
+        access = ManagerAccess(None, TokenCache(writer.metadata), lambda: 1000)
         assert access.identify(f"Bearer {text}".encode()).token == token
         await tokens.revoke(token.id)
         assert await tokens.list_all() == ()
@@ -254,22 +256,22 @@ def test_a_token_is_made_listed_and_revoked(tmp_path: Path) -> None:
     on_bench(tmp_path, work)
 
 
-def test_who_is_not_the_writer_does_nothing_with_tokens(tmp_path: Path) -> None:
+def test_standby_refuses_changes_of_tokens(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         tokens = keeper(bench.manager())
         for call in (tokens.create(SPEC), tokens.revoke("0" * 16), tokens.list_all()):
-            with pytest.raises(Refusal, match="no writer at the moment"):
+            with pytest.raises(Refusal, match="No writer is active"):
                 await call
 
     on_bench(tmp_path, work)
 
 
-def test_too_many_tokens_and_bad_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_tokens_and_invalid_names_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(bench: Bench) -> None:
         tokens = keeper(await bench.writer())
         monkeypatch.setattr(stored, "TOKENS_MAX", 1)
         await tokens.create(SPEC)
-        with pytest.raises(Refusal, match="1 is the limit; revoke some") as caught:
+        with pytest.raises(Refusal, match="the limit is 1; revoke unused tokens") as caught:
             await tokens.create(SPEC)
         assert caught.value.code == "conflict"
         with pytest.raises(Refusal, match="name of a token must be") as caught:
@@ -279,39 +281,39 @@ def test_too_many_tokens_and_bad_names_are_refused(tmp_path: Path, monkeypatch: 
     on_bench(tmp_path, work)
 
 
-def test_the_table_for_brokers_is_written_once_and_anew_when_it_changes() -> None:
-    """All brokers ask for it in the same second: a full one must not keep the writer from everything else."""
-    view, tokens, _ = make_access()
-    view.snapshot = replace(make_snapshot(), tokens=(ALICE.token,))
+def test_access_table_for_brokers_is_encoded_once_per_change() -> None:
+    """All brokers request it in the same second, and encoding a large table takes time."""
+    metadata, tokens, _ = make_access()
+    metadata.snapshot = replace(make_snapshot(), tokens=(ALICE.token,))
     written = tokens.written
-    view.snapshot = replace(make_snapshot(version=2), tokens=(ALICE.token,))
+    metadata.snapshot = replace(make_snapshot(version=2), tokens=(ALICE.token,))
     assert tokens.written is written
-    view.snapshot = replace(make_snapshot(version=3), tokens=(BOB.token,))
+    metadata.snapshot = replace(make_snapshot(version=3), tokens=(BOB.token,))
     assert AccessTable.from_builtins(msgspec.json.decode(tokens.written)) == AccessTable((BOB.token,))
 
 
-def test_a_broker_is_told_of_tokens_if_it_has_others_and_asks(tmp_path: Path) -> None:
-    """With the next heartbeat it knows of a revocation; one that has the same table is told nothing."""
+def test_heartbeat_response_has_tokens_if_the_brokers_table_differs(tmp_path: Path) -> None:
+    """A revocation reaches a broker with its next heartbeat; an unchanged table is not sent."""
 
     async def work(bench: Bench) -> None:
         writer = await bench.writer(brokers=1)
         (broker,) = writer.brokers.values()
         tokens = keeper(writer)
 
-        async def told(version: str | None) -> AccessTable | None:
-            answer = await writer.service.heartbeat(broker.beat(access=version))
+        async def response_table(version: str | None) -> AccessTable | None:
+            answer = await writer.service.brokers.heartbeat(broker.heartbeat(access=version))
             assert answer["known"]
             return AccessTable.from_builtins(msgspec.json.decode(answer["access"])) if "access" in answer else None
 
-        assert await told("") == AccessTable()
-        assert await told(AccessTable().version) is None
+        assert await response_table("") == AccessTable()
+        assert await response_table(AccessTable().version) is None
         token, _ = await tokens.create(SPEC)
-        table = await told(AccessTable().version)
+        table = await response_table(AccessTable().version)
         assert table == AccessTable((token,))
         assert table is not None
-        assert await told(table.version) is None
-        assert await told(None) is None
+        assert await response_table(table.version) is None
+        assert await response_table(None) is None
         await tokens.revoke(token.id)
-        assert await told(table.version) == AccessTable()
+        assert await response_table(table.version) == AccessTable()
 
     on_bench(tmp_path, work)

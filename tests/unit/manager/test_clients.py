@@ -1,4 +1,4 @@
-"""Registrations that are remembered: a message costs no query, and what cannot be an id never becomes one."""
+"""Cached registrations: no query per message, and validation of ids."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -7,15 +7,15 @@ from typing import cast
 import pytest
 
 from flotilla_manager import clients as module
-from flotilla_manager.clients import Producers, SignsOfLife, may_be_id
+from flotilla_manager.clients import LivenessTracker, Producers, may_be_id
 from flotilla_manager.metadata import AsyncMetadata
-from flotilla_manager.metadata.errors import DatabaseAway
+from flotilla_manager.metadata.errors import DatabaseUnavailable
 from flotilla_manager.model import Producer
 from unit.manager.dataplane import on_virtual_time
 
 
 class Database:
-    """Registrations, and who was touched."""
+    """Registrations, and touched ids."""
 
     def __init__(self, *producers: Producer) -> None:
         self.rows = list(producers)
@@ -28,13 +28,13 @@ class Database:
     async def call(self, function: Callable[..., object], *args: object) -> object:
         self.calls.append(function.__name__)
         if self.is_away:
-            raise DatabaseAway("gone")
+            raise DatabaseUnavailable("gone")
         return function(*args)
 
     def find_producer(self, producer_id: str) -> Producer | None:
         return next((row for row in self.rows if row.id == producer_id), None)
 
-    def newest_producers(self, after: int, limit: int) -> list[tuple[int, Producer]]:
+    def list_new_producers(self, after: int, limit: int) -> list[tuple[int, Producer]]:
         self.followed_to = after
         return list(enumerate(self.rows, 1))[after : after + limit]
 
@@ -48,22 +48,22 @@ def make_producers(database: Database) -> Producers:
     return Producers(cast("AsyncMetadata", database))
 
 
-def test_a_miss_asks_the_database_and_is_remembered() -> None:
-    """What one manager registered another one knows."""
+def test_cache_miss_queries_the_database_and_is_cached() -> None:
+    """A registration through one manager is valid at all managers."""
 
     async def run() -> None:
         database = Database(Producer(id="p1", topic_id="t1"))
         producers = make_producers(database)
         for _ in range(3):
             assert await producers.is_registered("p1", "t1")
-            assert not await producers.is_registered("p1", "t2")  # another topic, perhaps of the same name
+            assert not await producers.is_registered("p1", "t2")  # another topic, which may have the same name
         assert database.calls == ["find_producer"]
 
     on_virtual_time(run())
 
 
-def test_a_stranger_is_looked_for_every_time() -> None:
-    """It may register at any moment, elsewhere."""
+def test_unknown_producer_is_queried_every_time() -> None:
+    """It may register through another manager at any time."""
 
     async def run() -> None:
         database = Database()
@@ -76,8 +76,8 @@ def test_a_stranger_is_looked_for_every_time() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\0", "a\0", "é", "x" * 65, "a b", "-5", "null\n", "\ud800"])
-def test_what_cannot_be_an_id_never_reaches_the_database(text: str) -> None:
-    """PostgreSQL takes no NUL, and nobody takes half a character."""
+def test_invalid_ids_are_not_sent_to_the_database(text: str) -> None:
+    """PostgreSQL rejects NUL and invalid UTF-8."""
 
     async def run() -> None:
         database = Database()
@@ -88,8 +88,8 @@ def test_what_cannot_be_an_id_never_reaches_the_database(text: str) -> None:
     on_virtual_time(run())
 
 
-def test_registrations_are_followed_so_that_they_are_known_when_the_database_is_away() -> None:
-    """While the database is away, produce goes on."""
+def test_new_registrations_are_cached_before_the_database_fails() -> None:
+    """So produce works while the database is unavailable."""
 
     async def run() -> None:
         database = Database(Producer(id="p1", topic_id="t1"))
@@ -101,7 +101,7 @@ def test_registrations_are_followed_so_that_they_are_known_when_the_database_is_
         database.is_away = True
         assert await producers.is_registered("p1", "t1")
         assert await producers.is_registered("p2", "t1")
-        with pytest.raises(DatabaseAway):
+        with pytest.raises(DatabaseUnavailable):
             await producers.is_registered("p3", "t1")
         await asyncio.sleep(5)
         database.is_away = False
@@ -112,46 +112,46 @@ def test_registrations_are_followed_so_that_they_are_known_when_the_database_is_
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         assert len(database.calls) < 15
-        assert database.followed_to == 3  # what is known is not read again and again
+        assert database.followed_to == 3  # cached registrations are not loaded again
 
     on_virtual_time(run())
 
 
-def test_turns_go_round_from_0_for_each_producer_and_survive_growth() -> None:
+def test_partitions_are_chosen_round_robin_per_producer() -> None:
     producers = make_producers(Database())
-    assert [producers.next_turn("p1", 3) for _ in range(4)] == [0, 1, 2, 0]
-    assert [producers.next_turn("p2", 2) for _ in range(2)] == [0, 1]
-    assert [producers.next_turn("p2", 4) for _ in range(3)] == [2, 3, 0]
+    assert [producers.next_partition("p1", 3) for _ in range(4)] == [0, 1, 2, 0]
+    assert [producers.next_partition("p2", 2) for _ in range(2)] == [0, 1]
+    assert [producers.next_partition("p2", 4) for _ in range(3)] == [2, 3, 0]
 
 
-def test_what_is_remembered_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_cached_registrations_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_KNOWN_MAX", 5)
-    producers, signs = make_producers(Database()), SignsOfLife(cast("AsyncMetadata", Database()))
+    producers, liveness = make_producers(Database()), LivenessTracker(cast("AsyncMetadata", Database()))
     for at in range(20):
         producers.learn(Producer(id=f"p{at}", topic_id="t"))
-        producers.next_turn(f"p{at}", 2)
-        signs.producer(f"p{at}")
-        signs.consumer(f"c{at}")
-    sizes = [len(one) for one in (producers._known, producers._turns, signs._producers, signs._consumers)]
+        producers.next_partition(f"p{at}", 2)
+        liveness.producer(f"p{at}")
+        liveness.consumer(f"c{at}")
+    sizes = [len(one) for one in (producers._known, producers._round_robin, liveness._producers, liveness._consumers)]
     assert sizes == [5, 5, 5, 5]
 
 
-def test_signs_of_life_are_written_together_and_once() -> None:
+def test_last_seen_times_are_written_in_one_batch_and_once() -> None:
     async def run() -> None:
         database = Database()
-        signs = SignsOfLife(cast("AsyncMetadata", database))
-        following = asyncio.create_task(signs.follow())
+        liveness = LivenessTracker(cast("AsyncMetadata", database))
+        following = asyncio.create_task(liveness.follow())
         for _ in range(3):
-            signs.producer("p2")
-            signs.producer("p1")
-            signs.consumer("c1")
+            liveness.producer("p2")
+            liveness.producer("p1")
+            liveness.consumer("c1")
         await asyncio.sleep(5)
         assert database.touched == [["p1", "p2"], ["c1"]]
         database.is_away = True
-        signs.producer("p3")
+        liveness.producer("p3")
         await asyncio.sleep(5)
         database.is_away = False
-        signs.producer("p4")
+        liveness.producer("p4")
         await asyncio.sleep(5)
         assert database.touched[2:] == [["p4"]]
         following.cancel()

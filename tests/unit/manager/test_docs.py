@@ -1,20 +1,20 @@
-"""What the docs fill in is something that the calls take."""
+"""Samples in the interactive API documentation are valid requests."""
 
 import msgspec
 import pytest
 
-from flotilla.serving import shapes
-from flotilla.serving.params import Reader
+from flotilla.protocol import simple_params
+from flotilla.protocol.params import Reader
 
 
-@pytest.mark.parametrize("kind", shapes.SAMPLES)
-def test_a_sample_is_taken_as_it_is(kind: type[shapes.Params]) -> None:
-    sample = shapes.SAMPLES[kind]
+@pytest.mark.parametrize("kind", simple_params.SAMPLES)
+def test_samples_are_valid_requests(kind: type[simple_params.Params]) -> None:
+    sample = simple_params.SAMPLES[kind]
     taken = msgspec.structs.asdict(Reader(kind).read(b"", msgspec.json.encode(sample), {}))
     assert {name: taken[name] for name in sample} == sample
 
 
-def test_every_call_that_needs_something_has_a_sample() -> None:
-    for kind in shapes.Params.__subclasses__():
+def test_every_operation_with_required_input_has_a_sample() -> None:
+    for kind in simple_params.Params.__subclasses__():
         needs = [field for field in msgspec.structs.fields(kind) if field.required]
-        assert not needs or kind in shapes.SAMPLES, kind
+        assert not needs or kind in simple_params.SAMPLES, kind

@@ -1,4 +1,4 @@
-"""Which requests only the writer answers: everything else works without it."""
+"""Requests that are forwarded to the writer. All others work without it."""
 
 import pytest
 
@@ -27,5 +27,5 @@ from flotilla_manager.api.control import is_for_writer
         ("GET", "/v1/metadata", False),
     ],
 )
-def test_the_writer_answers_what_it_alone_decides(method: str, path: str, expected: bool) -> None:
+def test_only_requests_of_the_writer_are_forwarded(method: str, path: str, expected: bool) -> None:
     assert is_for_writer(method, path) is expected

@@ -1,4 +1,4 @@
-"""The writer's side of groups, on a real database and with a clock that stands still until a test moves it."""
+"""Group coordinator of the writer, with a real database and a manual clock."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,12 +10,12 @@ import pytest
 
 from flotilla.groups.membership import StaleGeneration, UnknownMember
 from flotilla.groups.offsets import Commit
-from flotilla.groups.state import Place, Strategy
-from flotilla.groups.telling import Answer
-from flotilla.serving.errors import Refusal
+from flotilla.groups.responses import AssignmentResponse
+from flotilla.groups.state import PartitionId, Strategy
+from flotilla.protocol.errors import Refusal
 from flotilla_manager.metadata import groups as metadata_groups
 from flotilla_manager.metadata.errors import (
-    DatabaseAway,
+    DatabaseUnavailable,
     Fenced,
     GroupHasMembers,
     GroupMissing,
@@ -24,35 +24,35 @@ from flotilla_manager.metadata.errors import (
 )
 from flotilla_manager.model import TopicState
 from flotilla_manager.writer import groups as coordinator
-from flotilla_manager.writer.groups import Groups
+from flotilla_manager.writer.groups import GroupCoordinator
 from flotilla_manager.writer.topics import TopicSpec
-from support.writing import Bench, Writing, on_bench
+from support.writer_harness import Bench, WriterHarness, on_bench
 
 TIMEOUT_S = 10
 
 
-def groups_of(writer: Writing) -> Groups:
-    """Make the part of a manager that looks after groups."""
-    return Groups(
-        writer.leadership, writer.database, writer.view, clock=writer.clock, random_bytes=writer.store._random_bytes
+def groups_of(writer: WriterHarness) -> GroupCoordinator:
+    """Make the group coordinator of a manager."""
+    return GroupCoordinator(
+        writer.leadership, writer.database, writer.metadata, clock=writer.clock, random_bytes=writer.store._random_bytes
     )
 
 
-async def begin(bench: Bench, partitions: int = 4) -> tuple[Writing, Groups]:
-    """Have a writer and a topic."""
+async def begin(bench: Bench, partitions: int = 4) -> tuple[WriterHarness, GroupCoordinator]:
+    """Start a writer and create a topic."""
     writer = await bench.writer()
     await writer.create("t", partitions=partitions)
-    await writer.view.refresh()
+    await writer.metadata.refresh()
     return writer, groups_of(writer)
 
 
-async def join(groups: Groups, member: str | None = "a", group: str = "g") -> Answer:
+async def join(groups: GroupCoordinator, member: str | None = "a", group: str = "g") -> AssignmentResponse:
     return await groups.join(group, member, ["t"], TIMEOUT_S * 1000, Strategy.STICKY)
 
 
-async def settle(groups: Groups, *members: str, group: str = "g") -> dict[str, tuple[Place, ...]]:
-    """Have members do what they are told until nobody has to do anything; tell what they have then."""
-    have: dict[str, tuple[Place, ...]] = {}
+async def settle(groups: GroupCoordinator, *members: str, group: str = "g") -> dict[str, tuple[PartitionId, ...]]:
+    """Sync members until the rebalance is complete; return their assignments."""
+    have: dict[str, tuple[PartitionId, ...]] = {}
     generation = dict.fromkeys(members, 0)
     for member in members:
         found = groups.known(group)
@@ -65,20 +65,20 @@ async def settle(groups: Groups, *members: str, group: str = "g") -> dict[str, t
             beaten = await groups.heartbeat(group, member, generation[member])
             if beaten.should_sync:
                 answer = await groups.sync(group, member, generation[member], have[member])
-                have[member], generation[member] = answer.told.assigned, answer.told.generation
+                have[member], generation[member] = answer.assignment.assigned, answer.assignment.generation
                 busy = True
         if not busy:
             return have
     raise AssertionError(f"they do not come to rest: {have}")
 
 
-def test_members_share_the_partitions_and_the_database_knows_it(tmp_path: Path) -> None:
+def test_assignment_of_members_is_stored_in_the_database(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         _, groups = await begin(bench)
         first = await join(groups, "a")
-        assert (len(first.told.assigned), first.state, first.heartbeat_ms) == (4, "stable", TIMEOUT_S * 1000 // 3)
+        assert (len(first.assignment.assigned), first.state, first.heartbeat_ms) == (4, "stable", TIMEOUT_S * 1000 // 3)
         second = await join(groups, "b")
-        assert (second.told.assigned, second.told.pending, second.state) == ((), 2, "rebalancing")
+        assert (second.assignment.assigned, second.assignment.pending, second.state) == ((), 2, "rebalancing")
         assert second.heartbeat_ms == 500
         have = await settle(groups, "a", "b")
         assert sorted(len(places) for places in have.values()) == [2, 2]
@@ -89,12 +89,12 @@ def test_members_share_the_partitions_and_the_database_knows_it(tmp_path: Path) 
     on_bench(tmp_path, work)
 
 
-def test_a_member_that_falls_silent_is_taken_out_and_one_that_lives_stays(tmp_path: Path) -> None:
+def test_member_without_heartbeats_is_removed_after_its_timeout(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         _, groups = await begin(bench)
         generation = 0
         for member in ("a", "b"):
-            generation = (await join(groups, member)).told.generation
+            generation = (await join(groups, member)).assignment.generation
         await settle(groups, "a", "b")
         for _ in range(TIMEOUT_S - 1):
             bench.clock.move(1)
@@ -119,17 +119,17 @@ def test_a_member_that_falls_silent_is_taken_out_and_one_that_lives_stays(tmp_pa
     on_bench(tmp_path, work)
 
 
-def test_a_new_writer_gives_everybody_a_full_timeout(tmp_path: Path) -> None:
-    """Nobody is thrown out because the writer was away: it has not listened."""
+def test_new_writer_gives_members_a_full_timeout(tmp_path: Path) -> None:
+    """Members are not removed for heartbeats that were lost while there was no writer."""
 
     async def work(bench: Bench) -> None:
         _, groups = await begin(bench)
-        generation = (await join(groups, "a")).told.generation
+        generation = (await join(groups, "a")).assignment.generation
         before = bench.store.load_group("g")
         bench.clock.move(1000)
         two = bench.manager("http://one:1")
         await two.leadership.look()
-        await two.view.refresh()
+        await two.metadata.refresh()
         successor = groups_of(two)
         await successor.sweep(bench.clock())
         bench.clock.move(TIMEOUT_S - 1)
@@ -143,14 +143,14 @@ def test_a_new_writer_gives_everybody_a_full_timeout(tmp_path: Path) -> None:
     on_bench(tmp_path, work)
 
 
-def test_a_writer_that_slept_does_not_take_its_own_sleep_for_the_silence_of_members(tmp_path: Path) -> None:
+def test_pause_of_the_writer_does_not_count_as_silence_of_members(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         _, groups = await begin(bench)
         await join(groups, "a")
         running = asyncio.create_task(groups.run())
-        await asyncio.sleep(0.05)  # it waits now, and the process stands still
+        await asyncio.sleep(0.05)  # the loop waits; then the process is paused
         bench.clock.move(100)
-        await asyncio.sleep(2.5 * coordinator.SWEEP_S)  # it has looked twice
+        await asyncio.sleep(2.5 * coordinator.SWEEP_S)  # two sweeps
         assert groups.known("g") is not None
         bench.clock.move(TIMEOUT_S - 1)
         await groups.sweep(bench.clock())
@@ -161,16 +161,16 @@ def test_a_writer_that_slept_does_not_take_its_own_sleep_for_the_silence_of_memb
     on_bench(tmp_path, work)
 
 
-def test_a_writer_that_was_too_busy_to_listen_gives_that_time_back(tmp_path: Path) -> None:
-    """Heartbeats that wait to be read while the process is busy are not silence, and silence is not forgotten."""
+def test_time_in_which_the_writer_was_busy_does_not_count_as_silence(tmp_path: Path) -> None:
+    """Heartbeats that wait in the socket are not missed ones; real silence still counts."""
 
     async def work(bench: Bench) -> None:
         _, groups = await begin(bench)
         await groups.join("g", "a", ["t"], 1000, Strategy.STICKY)
         running = asyncio.create_task(groups.run())
         await asyncio.sleep(0.05)
-        bench.clock.move(coordinator.SWEEP_S + 1.5)  # longer than its timeout, but not asleep
-        await asyncio.sleep(1.5 * coordinator.SWEEP_S)  # it has looked
+        bench.clock.move(coordinator.SWEEP_S + 1.5)  # longer than the timeout of the member, but not a pause
+        await asyncio.sleep(1.5 * coordinator.SWEEP_S)  # one sweep
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert groups.known("g") is not None
@@ -181,12 +181,12 @@ def test_a_writer_that_was_too_busy_to_listen_gives_that_time_back(tmp_path: Pat
     on_bench(tmp_path, work)
 
 
-def test_a_writer_that_was_replaced_changes_nothing(tmp_path: Path) -> None:
-    """Guarantee 6: the database checks the epoch of whoever changes a group."""
+def test_replaced_writer_changes_no_group(tmp_path: Path) -> None:
+    """Guarantee 6: the database checks the writer epoch of every change of a group."""
 
     async def work(bench: Bench) -> None:
         writer, groups = await begin(bench)
-        generation = (await join(groups, "a")).told.generation
+        generation = (await join(groups, "a")).assignment.generation
         before = bench.store.load_group("g")
         bench.store.take_over("http://two:1")
         with pytest.raises(Fenced):
@@ -198,20 +198,20 @@ def test_a_writer_that_was_replaced_changes_nothing(tmp_path: Path) -> None:
             await groups.sweep(bench.clock())
         assert bench.store.load_group("g") == before
         writer.leadership.lose(writer.epoch, "replaced")
-        with pytest.raises(Refusal, match="no writer at the moment"):
+        with pytest.raises(Refusal, match="No writer is active"):
             await groups.heartbeat("g", "a", generation)
 
     on_bench(tmp_path, work)
 
 
-def test_a_writer_that_was_replaced_and_is_back_reads_everything_again(tmp_path: Path) -> None:
+def test_writer_that_takes_over_again_reloads_all_groups(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer, groups = await begin(bench)
         await join(groups, "a")
         other = bench.manager("http://two:1")
         epoch = bench.store.take_over("http://two:1")
         other.leadership.epoch = epoch
-        await other.view.refresh()
+        await other.metadata.refresh()
         await join(groups_of(other), "b")
         writer.leadership.epoch = bench.store.take_over("http://one:1")
         assert groups.known("g") is None, "what it remembers is not what is"
@@ -225,9 +225,14 @@ Call = Callable[..., Any]
 
 
 def disturb(
-    monkeypatch: pytest.MonkeyPatch, writer: Writing, error: Exception, *, is_done: bool, method: str = "save_group"
+    monkeypatch: pytest.MonkeyPatch,
+    writer: WriterHarness,
+    error: Exception,
+    *,
+    is_done: bool,
+    method: str = "save_group",
 ) -> list[str]:
-    """Have the next write fail, with or without an effect."""
+    """Make the next write fail, committed or not."""
     real: Call = writer.database.call
     failed: list[str] = []
 
@@ -244,12 +249,12 @@ def disturb(
 
 
 @pytest.mark.parametrize("is_done", [True, False])
-def test_after_a_write_whose_outcome_is_unknown_the_database_tells_what_is_true(
+def test_group_is_reloaded_after_a_write_of_unknown_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_done: bool
 ) -> None:
     async def work(bench: Bench) -> None:
         writer, groups = await begin(bench)
-        generation = (await join(groups, "a")).told.generation
+        generation = (await join(groups, "a")).assignment.generation
         failed = disturb(monkeypatch, writer, OutcomeUnknown("away"), is_done=is_done)
         with pytest.raises(OutcomeUnknown):
             await join(groups, "b")
@@ -264,15 +269,15 @@ def test_after_a_write_whose_outcome_is_unknown_the_database_tells_what_is_true(
     on_bench(tmp_path, work)
 
 
-def test_while_the_database_is_away_heartbeats_are_heard_and_nobody_is_thrown_out(
+def test_heartbeats_are_accepted_while_the_database_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(bench: Bench) -> None:
         writer, groups = await begin(bench)
-        generation = (await join(groups, "a")).told.generation
+        generation = (await join(groups, "a")).assignment.generation
 
         async def fail(*_: object, **__: object) -> None:
-            raise DatabaseAway("away")
+            raise DatabaseUnavailable("away")
 
         with monkeypatch.context() as patch:
             patch.setattr(writer.database, "call", fail)
@@ -280,10 +285,10 @@ def test_while_the_database_is_away_heartbeats_are_heard_and_nobody_is_thrown_ou
                 bench.clock.move(TIMEOUT_S - 1)
                 assert (await groups.heartbeat("g", "a", generation)).generation == generation
                 await groups.sweep(bench.clock())
-            with pytest.raises(DatabaseAway):
+            with pytest.raises(DatabaseUnavailable):
                 await join(groups, "b")
             bench.clock.move(100)
-            with pytest.raises(DatabaseAway):
+            with pytest.raises(DatabaseUnavailable):
                 await groups.sweep(bench.clock())
         assert groups.known("g") is None
         await groups.sweep(bench.clock())
@@ -293,9 +298,9 @@ def test_while_the_database_is_away_heartbeats_are_heard_and_nobody_is_thrown_ou
     on_bench(tmp_path, work)
 
 
-def test_nobody_waits_for_ever_for_the_others_of_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the database hangs, each call takes as long as it may; those behind it are told so, and do not pile up."""
-    monkeypatch.setattr(coordinator, "_TURN_S", 0.2)
+def test_wait_for_other_requests_of_a_group_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the database is unresponsive, each call takes its deadline; waiting requests time out instead of piling up."""
+    monkeypatch.setattr(coordinator, "_LOCK_S", 0.2)
 
     async def work(bench: Bench) -> None:
         writer, groups = await begin(bench)
@@ -325,8 +330,8 @@ def test_nobody_waits_for_ever_for_the_others_of_a_group(tmp_path: Path, monkeyp
     on_bench(tmp_path, work)
 
 
-def test_refusals_that_are_certain_leave_no_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else whoever tries again and again to make one group too many has all groups read, and everybody forgiven."""
+def test_definite_failure_does_not_reload_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise repeated requests over the limit of groups would reload all groups and reset all timeouts."""
     monkeypatch.setattr(metadata_groups, "GROUPS_MAX", 1)
     monkeypatch.setattr(coordinator, "GROUPS_MAX", 1)
 
@@ -345,8 +350,8 @@ def test_refusals_that_are_certain_leave_no_doubt(tmp_path: Path, monkeypatch: p
     on_bench(tmp_path, work)
 
 
-def test_a_group_that_is_made_again_is_not_taken_for_the_one_that_was_deleted(tmp_path: Path) -> None:
-    """What a member of the deleted one says is refused, even if somebody has its id in the new one."""
+def test_member_of_a_deleted_group_is_unknown_in_a_new_group_of_the_name(tmp_path: Path) -> None:
+    """Requests with the old generation are rejected, even if the new group has a member with that id."""
 
     async def work(bench: Bench) -> None:
         _, groups = await begin(bench)
@@ -354,42 +359,42 @@ def test_a_group_that_is_made_again_is_not_taken_for_the_one_that_was_deleted(tm
             old = await join(groups, "a")
         await groups.delete("g", force=True)
         new = await join(groups, "a")
-        assert new.told.generation > old.told.generation
+        assert new.assignment.generation > old.assignment.generation
         with pytest.raises(StaleGeneration):
-            await groups.heartbeat("g", "a", old.told.generation)
+            await groups.heartbeat("g", "a", old.assignment.generation)
         with pytest.raises(StaleGeneration):
-            bench.store.commit("g", [Commit(place=new.told.assigned[0], offset=9)], ("a", old.told.generation))
+            bench.store.commit_offsets(
+                "g", [Commit(tp=new.assignment.assigned[0], offset=9)], ("a", old.assignment.generation)
+            )
 
     on_bench(tmp_path, work)
 
 
-def test_topics_that_grow_come_and_go_are_fitted_in(tmp_path: Path) -> None:
+def test_assignment_follows_created_grown_and_deleted_topics(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer, groups = await begin(bench, partitions=2)
         await join(groups, "a")
         await writer.topics.configure(writer.epoch, TopicSpec(name="t", partitions=4))
-        await writer.view.refresh()
+        await writer.metadata.refresh()
         await groups.sweep(bench.clock())
         assert len((await settle(groups, "a"))["a"]) == 4
-        topic = writer.view.topic("t")
+        topic = writer.metadata.topic("t")
         assert topic is not None
         bench.store.set_topic_state(writer.epoch, topic.id, TopicState.DELETING)
-        await writer.view.refresh()
+        await writer.metadata.refresh()
         await groups.sweep(bench.clock())
         assert await settle(groups, "a") == {"a": ()}
         again = await writer.create("t", partitions=1)
-        await writer.view.refresh()
+        await writer.metadata.refresh()
         await groups.sweep(bench.clock())
-        assert await settle(groups, "a") == {"a": (Place(again.id, 0),)}
+        assert await settle(groups, "a") == {"a": (PartitionId(again.id, 0),)}
         assert bench.store.load_group("g") == groups.known("g")
 
     on_bench(tmp_path, work)
 
 
-def test_a_sweep_that_takes_long_does_not_fit_a_group_to_topics_as_they_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A partition that was dealt out since the sweep began must not be taken from its owner, as if it were gone."""
+def test_slow_sweep_uses_current_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition that was assigned after the sweep started must not be revoked."""
 
     async def work(bench: Bench) -> None:
         writer, groups = await begin(bench)
@@ -400,13 +405,13 @@ def test_a_sweep_that_takes_long_does_not_fit_a_group_to_topics_as_they_were(
         async def grow_meanwhile(function: Call, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever it is
             monkeypatch.setattr(writer.database, "call", real)
             await writer.topics.configure(writer.epoch, TopicSpec(name="t", partitions=6))
-            await writer.view.refresh()
-            assert len((await join(groups, "a", "second")).told.assigned) == 6
+            await writer.metadata.refresh()
+            assert len((await join(groups, "a", "second")).assignment.assigned) == 6
             return await real(function, *args, **kwargs)
 
         bench.clock.move(TIMEOUT_S / 2)
         await groups.heartbeat("second", "a", 1)
-        bench.clock.move(TIMEOUT_S / 2)  # the first group's member is silent, so that something is written
+        bench.clock.move(TIMEOUT_S / 2)  # the member of the first group times out, so that a change is written
         monkeypatch.setattr(writer.database, "call", grow_meanwhile)
         await groups.sweep(bench.clock())
         found = groups.known("second")
@@ -416,14 +421,14 @@ def test_a_sweep_that_takes_long_does_not_fit_a_group_to_topics_as_they_were(
     on_bench(tmp_path, work)
 
 
-def test_a_topic_that_is_removed_in_this_moment_costs_a_try(tmp_path: Path) -> None:
+def test_topic_deleted_during_a_change_causes_a_retry(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer, groups = await begin(bench)
-        topic = writer.view.topic("t")
+        topic = writer.metadata.topic("t")
         assert topic is not None
         await groups.sweep(bench.clock())
         bench.store.set_topic_state(writer.epoch, topic.id, TopicState.DELETING)
-        with pytest.raises(Refusal, match="removed just now") as caught:
+        with pytest.raises(Refusal, match="deleted during the request") as caught:
             await join(groups, "a")
         assert caught.value.is_retryable
         assert bench.store.load_group("g") is None
@@ -431,51 +436,51 @@ def test_a_topic_that_is_removed_in_this_moment_costs_a_try(tmp_path: Path) -> N
     on_bench(tmp_path, work)
 
 
-def test_many_members_join_at_once_one_after_the_other(tmp_path: Path) -> None:
+def test_concurrent_joins_are_serialized(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         _, groups = await begin(bench, partitions=8)
         names = [f"m{at}" for at in range(8)]
         answers = await asyncio.gather(*(join(groups, name) for name in names))
-        assert sorted(answer.told.generation for answer in answers) == list(range(1, 9))
+        assert sorted(answer.assignment.generation for answer in answers) == list(range(1, 9))
         have = await settle(groups, *names)
         assert sorted(place.partition for places in have.values() for place in places) == list(range(8))
 
     on_bench(tmp_path, work)
 
 
-def test_a_new_life_of_a_member_fences_the_old_one(tmp_path: Path) -> None:
+def test_rejoined_member_fences_its_earlier_generation(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         _, groups = await begin(bench)
         old = await join(groups, "a")
         new = await join(groups, "a")
-        assert new.told.assigned == old.told.assigned
+        assert new.assignment.assigned == old.assignment.assigned
         for call in (
-            groups.heartbeat("g", "a", old.told.generation),
-            groups.sync("g", "a", old.told.generation, ()),
-            groups.leave("g", "a", old.told.generation),
+            groups.heartbeat("g", "a", old.assignment.generation),
+            groups.sync("g", "a", old.assignment.generation, ()),
+            groups.leave("g", "a", old.assignment.generation),
         ):
             with pytest.raises(StaleGeneration):
                 await call
-        await groups.leave("g", "a", new.told.generation)
+        await groups.leave("g", "a", new.assignment.generation)
         assert groups.known("g") is None
 
     on_bench(tmp_path, work)
 
 
-def test_a_reset_and_a_deletion_need_an_empty_group_or_force(tmp_path: Path) -> None:
+def test_reset_and_delete_require_an_empty_group_or_force(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         _, groups = await begin(bench)
         answer = await join(groups, "a")
-        to = [Commit(place=answer.told.assigned[0], offset=7)]
+        to = [Commit(tp=answer.assignment.assigned[0], offset=7)]
         with pytest.raises(GroupHasMembers):
             await groups.reset("g", to, force=False)
         with pytest.raises(GroupHasMembers):
             await groups.delete("g", force=False)
-        assert bench.store.commits_of("g") == []
+        assert bench.store.committed_offsets("g") == []
         await groups.reset("g", to, force=True)
         with pytest.raises(UnknownMember):
-            await groups.heartbeat("g", "a", answer.told.generation)
-        assert [replace(one, committed_ms=0) for one in bench.store.commits_of("g") or ()] == to
+            await groups.heartbeat("g", "a", answer.assignment.generation)
+        assert [replace(one, committed_ms=0) for one in bench.store.committed_offsets("g") or ()] == to
         await join(groups, "a")
         await groups.delete("g", force=True)
         assert (groups.known("g"), bench.store.load_group("g")) == (None, None)
@@ -485,23 +490,23 @@ def test_a_reset_and_a_deletion_need_an_empty_group_or_force(tmp_path: Path) -> 
     on_bench(tmp_path, work)
 
 
-def test_a_group_has_only_so_many_members_and_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_and_partitions_of_a_group_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(bench: Bench) -> None:
         _, groups = await begin(bench)
         monkeypatch.setattr(coordinator, "GROUP_MEMBERS_MAX", 2)
         await join(groups, "a")
         await join(groups, "b")
-        with pytest.raises(Refusal, match="2 is the limit"):
+        with pytest.raises(Refusal, match="the limit is 2"):
             await join(groups, "c")
         await join(groups, "b")
         monkeypatch.setattr(coordinator, "GROUP_PARTITIONS_MAX", 3)
-        with pytest.raises(Refusal, match="4 partitions; 3 is the limit"):
+        with pytest.raises(Refusal, match="4 partitions; the limit is 3"):
             await join(groups, "b")
 
     on_bench(tmp_path, work)
 
 
-def test_all_groups_are_read_page_by_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_writer_loads_groups_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(bench: Bench) -> None:
         writer, groups = await begin(bench)
         names = [f"g{at}" for at in range(5)]

@@ -1,23 +1,23 @@
-"""Who is the writer: one takes over when there is none, none takes over too early, none takes turns."""
+"""Leadership of the writer: takeover, no takeover too early, and no flapping."""
 
 import asyncio
 from pathlib import Path
 
 import pytest
 
-from flotilla_manager.metadata.errors import DatabaseAway, Fenced
+from flotilla_manager.metadata.errors import DatabaseUnavailable, Fenced
 from flotilla_manager.model import Writer
 from flotilla_manager.writer.leadership import SILENT_S, Leadership, Watched
-from support.writing import Bench, Writing, on_bench
+from support.writer_harness import Bench, WriterHarness, on_bench
 
 
-async def look_for(manager: Writing, seconds: int) -> None:
+async def look_for(manager: WriterHarness, seconds: int) -> None:
     for _ in range(seconds):
         manager.clock.move(1.0)
         await manager.leadership.look()
 
 
-def test_the_first_one_takes_over_at_once_and_the_second_stands_by(tmp_path: Path) -> None:
+def test_first_manager_takes_over_at_once_and_second_stands_by(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         one, two = bench.manager("http://one:1"), bench.manager("http://two:1")
         await one.leadership.look()
@@ -31,8 +31,8 @@ def test_the_first_one_takes_over_at_once_and_the_second_stands_by(tmp_path: Pat
     on_bench(tmp_path, work)
 
 
-def test_a_standby_takes_over_from_a_writer_that_is_silent_and_the_old_one_gives_way(tmp_path: Path) -> None:
-    """Guarantee 6: an old writer finds itself fenced, and two do not take turns."""
+def test_standby_takes_over_from_a_dead_writer_which_is_fenced(tmp_path: Path) -> None:
+    """Guarantee 6: the old writer is fenced, and the two do not alternate."""
 
     async def work(bench: Bench) -> None:
         one, two = bench.manager("http://one:1"), bench.manager("http://two:1")
@@ -49,7 +49,7 @@ def test_a_standby_takes_over_from_a_writer_that_is_silent_and_the_old_one_gives
     on_bench(tmp_path, work)
 
 
-def test_one_that_is_started_at_the_same_address_takes_over_at_once_even_if_its_first_try_fails(
+def test_restarted_writer_takes_over_at_once_even_if_its_first_attempt_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(bench: Bench) -> None:
@@ -57,11 +57,11 @@ def test_one_that_is_started_at_the_same_address_takes_over_at_once_even_if_its_
         again = bench.manager("http://one:1")
 
         def fail(_: str) -> int:
-            raise DatabaseAway("not now")
+            raise DatabaseUnavailable("not now")
 
         with monkeypatch.context() as patched:
             patched.setattr(again.store, "take_over", fail)
-            with pytest.raises(DatabaseAway):
+            with pytest.raises(DatabaseUnavailable):
                 await again.leadership.look()
         await again.leadership.look()
         assert again.leadership.epoch == 2
@@ -69,7 +69,7 @@ def test_one_that_is_started_at_the_same_address_takes_over_at_once_even_if_its_
     on_bench(tmp_path, work)
 
 
-def test_two_at_the_same_address_do_not_take_turns(tmp_path: Path) -> None:
+def test_two_managers_at_one_address_do_not_alternate(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         one, two = bench.manager("http://same:1"), bench.manager("http://same:1")
         await one.leadership.look()
@@ -82,14 +82,14 @@ def test_two_at_the_same_address_do_not_take_turns(tmp_path: Path) -> None:
     on_bench(tmp_path, work)
 
 
-def test_a_standby_that_slept_or_waited_for_the_database_does_not_take_over(tmp_path: Path) -> None:
-    """A pause of the standby, or of the database, says nothing about the writer."""
+def test_standby_does_not_take_over_after_a_pause_of_itself_or_the_database(tmp_path: Path) -> None:
+    """Such a pause does not show that the writer is dead."""
 
     async def work(bench: Bench) -> None:
         one, two = bench.manager("http://one:1"), bench.manager("http://two:1")
         await one.leadership.look()
         await two.leadership.look()
-        two.clock.move(60.0)  # both slept, or the database did, and this one is asked first
+        two.clock.move(60.0)  # both or the database were paused, and this one continues first
         await two.leadership.look()
         assert two.leadership.epoch is None
         await one.leadership.look()
@@ -99,18 +99,18 @@ def test_a_standby_that_slept_or_waited_for_the_database_does_not_take_over(tmp_
     on_bench(tmp_path, work)
 
 
-def test_the_time_that_an_answer_takes_does_not_count_as_silence() -> None:
-    writer = Writer(epoch=1, url="http://one:1", beat=7)
+def test_duration_of_a_query_does_not_count_as_silence() -> None:
+    writer = Writer(epoch=1, url="http://one:1", heartbeat=7)
     watched = Watched(writer, at=0.0)
     watched = watched.again(writer, asked_at=1.0, now=9.0)
     assert watched.silent_s == 1.0
     watched = watched.again(writer, asked_at=10.0, now=10.0)
     assert watched.silent_s == 2.0
-    assert watched.again(Writer(epoch=1, url="http://one:1", beat=8), asked_at=11.0, now=11.0).silent_s == 0.0
+    assert watched.again(Writer(epoch=1, url="http://one:1", heartbeat=8), asked_at=11.0, now=11.0).silent_s == 0.0
 
 
-def test_what_an_earlier_epoch_meets_with_does_not_cost_the_later_one(tmp_path: Path) -> None:
-    """A slow request of an epoch that was lost must not make the writer of today give way."""
+def test_fenced_request_of_an_earlier_epoch_does_not_end_the_current_one(tmp_path: Path) -> None:
+    """A slow request of a lost epoch must not make the current writer step down."""
 
     async def work(bench: Bench) -> None:
         one = bench.manager()
@@ -128,23 +128,25 @@ def test_what_an_earlier_epoch_meets_with_does_not_cost_the_later_one(tmp_path: 
     on_bench(tmp_path, work)
 
 
-def test_a_writer_keeps_its_place_while_the_database_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_keeps_leadership_while_the_database_is_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def work(bench: Bench) -> None:
         one = bench.manager()
         await one.leadership.look()
 
         def fail(_: int) -> None:
-            raise DatabaseAway("not now")
+            raise DatabaseUnavailable("not now")
 
-        monkeypatch.setattr(one.store, "beat", fail)
-        with pytest.raises(DatabaseAway):
+        monkeypatch.setattr(one.store, "heartbeat", fail)
+        with pytest.raises(DatabaseUnavailable):
             await one.leadership.look()
         assert one.leadership.epoch == 1
 
     on_bench(tmp_path, work)
 
 
-def test_one_that_is_retired_never_decides_again(tmp_path: Path) -> None:
+def test_retired_writer_does_not_take_over_again(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         one = bench.manager()
         await one.leadership.look()
@@ -156,7 +158,7 @@ def test_one_that_is_retired_never_decides_again(tmp_path: Path) -> None:
     on_bench(tmp_path, work)
 
 
-def test_trouble_with_the_database_does_not_end_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_database_errors_do_not_end_the_leadership_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(bench: Bench) -> None:
         one = bench.manager()
         failures = iter([True])
@@ -164,7 +166,7 @@ def test_trouble_with_the_database_does_not_end_the_loop(tmp_path: Path, monkeyp
 
         def fail_once(url: str) -> int:
             if next(failures, False):
-                raise DatabaseAway("not now")
+                raise DatabaseUnavailable("not now")
             return take_over(url)
 
         monkeypatch.setattr(one.store, "take_over", fail_once)

@@ -1,4 +1,4 @@
-"""Placement: examples as golden text, and what holds for all of them."""
+"""Placement: golden examples, and invariants of random placements."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,41 +12,41 @@ from hypothesis import strategies as st
 
 from flotilla_manager.model import Broker, Partition, Topic, TopicState
 from flotilla_manager.placement import CannotPlace, Members, grow, place
-from support.topology import Case, cases, make_broker, read_world
+from support.topology import Case, cases, make_broker, parse_example
 
 GOLDEN = Path(__file__).with_name("testdata") / "placement.txt"
 
 
-def answer(lines: tuple[str, ...]) -> list[str]:
-    """Place what the last line asks for; show the members, and how full brokers are afterwards."""
-    world = read_world(lines)
-    brokers, topics = list(world.brokers.values()), list(world.topics.values())
-    (words,) = world.rest
+def place_example(lines: tuple[str, ...]) -> list[str]:
+    """Run the request in the last line; describe the members, and the replicas and leaderships of brokers."""
+    example = parse_example(lines)
+    brokers, topics = list(example.brokers.values()), list(example.topics.values())
+    (words,) = example.rest
     partitions = int(words.settings["partitions"])
     try:
         if words.plain[0] == "grow":
-            topic = world.topics[words.plain[1]]
+            topic = example.topics[words.plain[1]]
             first, placed = len(topic.partitions), grow(topic, partitions, brokers, topics)
         else:
             first, placed = 0, place(partitions, int(words.settings["replication"]), brokers, topics)
     except CannotPlace as error:
         return [f"cannot: {error}"]
     live = [one.members for topic in topics if topic.state != TopicState.DELETED for one in topic.partitions]
-    everything = [*live, *placed]
+    partitions_members = [*live, *placed]
     return [
         *(f"{index}: {' '.join(members)}" for index, members in enumerate(placed, start=first)),
-        "replicas " + counted(Counter(one for members in everything for one in members), brokers),
-        "leaders  " + counted(Counter(members[0] for members in everything), brokers),
+        "replicas " + format_counts(Counter(one for members in partitions_members for one in members), brokers),
+        "leaders  " + format_counts(Counter(members[0] for members in partitions_members), brokers),
     ]
 
 
-def counted(counts: Counter[str], brokers: Sequence[Broker]) -> str:
+def format_counts(counts: Counter[str], brokers: Sequence[Broker]) -> str:
     return " ".join(f"{broker.id}={counts[broker.id]}" for broker in brokers)
 
 
 @pytest.mark.parametrize("case", cases(GOLDEN), ids=lambda case: case.title[:60])
-def test_partitions_are_placed_as_written_down(case: Case) -> None:
-    assert answer(case.given) == list(case.expected)
+def test_placement_matches_golden_example(case: Case) -> None:
+    assert place_example(case.given) == list(case.expected)
 
 
 def brokers_of(racks: Sequence[str | None]) -> list[Broker]:
@@ -76,12 +76,12 @@ SIZES = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 5)), min_size=1, m
 
 
 @given(RACKS, SIZES, st.randoms(use_true_random=False))
-def test_the_same_question_has_the_same_answer_in_any_order(
+def test_placement_is_deterministic_and_independent_of_order(
     racks: list[str | None],
     sizes: list[tuple[int, int]],
     random: Random,
 ) -> None:
-    """Stable under repetition: it depends on what there is, not on the order in which it is listed."""
+    """The result depends on the brokers and topics, not on their order."""
     brokers, topics = brokers_of(racks), list[Topic]()
     for number, (partitions, replication) in enumerate(sizes):
         placed = place(partitions, replication, brokers, topics)
@@ -93,10 +93,10 @@ def test_the_same_question_has_the_same_answer_in_any_order(
 
 
 @given(RACKS, SIZES, st.data())
-def test_members_are_different_able_brokers_and_racks_are_used_evenly(
+def test_members_are_distinct_eligible_brokers_spread_over_racks(
     racks: list[str | None], sizes: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """A partition has as many replicas as it should, on brokers that may hold more, in as many racks as there are."""
+    """A partition has the requested replicas, on brokers that may hold more, spread evenly over the racks."""
     brokers = [replace(one, cordoned=data.draw(st.booleans())) for one in brokers_of(racks)]
     able = {one.id: one.rack or one.id for one in brokers if not one.cordoned}
     for partitions, replication in sizes:
@@ -122,7 +122,7 @@ def check_racks(members: Members, rack_of: dict[str, str]) -> None:
 
 @given(st.integers(1, 9), SIZES)
 def test_without_racks_replicas_stay_balanced_within_one(count: int, sizes: list[tuple[int, int]]) -> None:
-    """Fewest replicas first: from an even start, no broker ever holds two more than another."""
+    """From a balanced start, the replicas of two brokers never differ by more than one."""
     brokers, topics = brokers_of([None] * count), list[Topic]()
     replicas: Counter[str] = Counter()
     for number, (partitions, replication) in enumerate(sizes):
@@ -138,7 +138,7 @@ def test_without_racks_replicas_stay_balanced_within_one(count: int, sizes: list
 def test_with_racks_of_one_size_replicas_stay_balanced_within_one(
     racks: int, size: int, sizes: list[tuple[int, int]]
 ) -> None:
-    """Racks do not forbid balance where all have as many brokers."""
+    """Racks do not prevent balance if all have the same number of brokers."""
     brokers, topics = brokers_of([f"r{number % racks}" for number in range(racks * size)]), list[Topic]()
     replicas: Counter[str] = Counter()
     for number, (partitions, replication) in enumerate(sizes):
@@ -149,8 +149,10 @@ def test_with_racks_of_one_size_replicas_stay_balanced_within_one(
 
 
 @given(RACKS, SIZES)
-def test_leaders_are_spread(racks: list[str | None], sizes: list[tuple[int, int]]) -> None:
-    """Each partition is led by the member that leads least, whatever the racks."""
+def test_leader_is_the_member_with_the_fewest_leaderships(
+    racks: list[str | None], sizes: list[tuple[int, int]]
+) -> None:
+    """This holds with any racks."""
     brokers, topics = brokers_of(racks), list[Topic]()
     leaders: Counter[str] = Counter()
     for number, (partitions, replication) in enumerate(sizes):
@@ -165,7 +167,7 @@ def test_leaders_are_spread(racks: list[str | None], sizes: list[tuple[int, int]
 @pytest.mark.parametrize("replication", range(1, 6))
 @pytest.mark.parametrize("count", range(1, 10))
 def test_leaderships_of_one_topic_differ_by_two_at_most(count: int, replication: int, racks: int | None) -> None:
-    """Every size is tried: leaders are chosen one by one, so that the first of many are those of a smaller topic."""
+    """All topic sizes are covered: leaders are chosen one by one, so a prefix is the result of a smaller topic."""
     brokers = brokers_of([None if racks is None else f"r{number % racks}" for number in range(count)])
     leaders: Counter[str] = Counter()
     for members in place(40, replication, brokers, ()):
@@ -174,10 +176,10 @@ def test_leaderships_of_one_topic_differ_by_two_at_most(count: int, replication:
 
 
 @given(RACKS, st.integers(1, 8), st.integers(1, 5), st.integers(0, 8))
-def test_a_topic_that_grows_is_placed_as_if_it_had_been_made_so(
+def test_grown_topic_equals_a_topic_created_with_that_size(
     racks: list[str | None], partitions: int, replication: int, more: int
 ) -> None:
-    """What is there stays, and what is added continues it."""
+    """Existing partitions stay, and new ones continue the placement."""
     brokers = brokers_of(racks)
     whole = place(partitions + more, replication, brokers, ())
     topic = topic_of("t", whole[:partitions])
@@ -185,8 +187,8 @@ def test_a_topic_that_grows_is_placed_as_if_it_had_been_made_so(
 
 
 @given(st.integers(2, 6), st.integers(1, 30), st.integers(1, 3), st.integers(1, 30))
-def test_a_new_broker_fills_up_first(count: int, before: int, replication: int, after: int) -> None:
-    """An uneven start becomes even, and until then every partition has a replica on the emptiest broker."""
+def test_new_broker_is_filled_first(count: int, before: int, replication: int, after: int) -> None:
+    """Until brokers are balanced, every partition has a replica on a broker with the fewest replicas."""
     old = brokers_of([None] * count)
     topic = topic_of("t", place(before, replication, old, ()))
     brokers = brokers_of([None] * (count + 1))

@@ -1,4 +1,4 @@
-"""Planning: examples as golden text, and what holds for all of them."""
+"""Planning: golden examples, and invariants of random plans."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from flotilla_manager.model import Broker, Partition, Replica, Snapshot, Topic, TopicState, Writer, key_of
 from flotilla_manager.planning import (
     BEHIND_MAX,
-    HAND_OVERS_MAX,
+    TRANSFERS_MAX,
+    Campaign,
     CloseReplica,
-    HandOver,
+    Command,
     OpenReplica,
-    Order,
     Plan,
     Report,
-    SendBook,
-    Stand,
-    book_of,
+    TransferLeadership,
+    UpdatePeers,
+    peers_of,
     plan,
 )
-from support.topology import Case, Said, Words, World, cases, make_broker, read_world
+from support.topology import Case, Example, ReportLine, Words, cases, make_broker, parse_example
 
 GOLDEN = Path(__file__).with_name("testdata") / "planning.txt"
 EPOCH = 7
@@ -35,7 +35,7 @@ def snapshot_of(brokers: Sequence[Broker], topics: Sequence[Topic]) -> Snapshot:
     return Snapshot(
         version=1,
         cluster_id="ours",
-        writer=Writer(epoch=EPOCH, url="http://writer", beat=1),
+        writer=Writer(epoch=EPOCH, url="http://writer", heartbeat=1),
         topics=tuple(topics),
         brokers=tuple(brokers),
     )
@@ -44,68 +44,70 @@ def snapshot_of(brokers: Sequence[Broker], topics: Sequence[Topic]) -> Snapshot:
 # -- golden texts ---------------------------------------------------------------------------------------------
 
 
-def answer(lines: tuple[str, ...]) -> list[str]:
-    world = read_world(lines)
-    snapshot = snapshot_of(list(world.brokers.values()), list(world.topics.values()))
-    reports = {said.words.plain[1]: read_report(said, snapshot) for said in world.said}
-    recent = frozenset(read_recent(words, world) for words in world.rest)
-    return show(plan(snapshot, reports, recent))
+def plan_example(lines: tuple[str, ...]) -> list[str]:
+    example = parse_example(lines)
+    snapshot = snapshot_of(list(example.brokers.values()), list(example.topics.values()))
+    reports = {line.words.plain[1]: make_report(line, snapshot) for line in example.reports}
+    recent = frozenset(parse_recent(words, example) for words in example.rest)
+    return describe(plan(snapshot, reports, recent))
 
 
-def read_report(said: Said, snapshot: Snapshot) -> Report:
-    cluster = said.words.settings.get("cluster", "ours")
+def make_report(line: ReportLine, snapshot: Snapshot) -> Report:
+    cluster = line.words.settings.get("cluster", "ours")
     return Report(
-        broker=said.words.plain[1],
+        broker=line.words.plain[1],
         cluster_id=None if cluster == "none" else cluster,
-        writer_epoch=int(said.words.settings.get("epoch", EPOCH)),
-        replicas=said.replicas,
-        fresh="stale" not in said.words,
-        book=None if "bookless" in said.words else book_of(snapshot),
+        writer_epoch=int(line.words.settings.get("epoch", EPOCH)),
+        replicas=line.replicas,
+        fresh="stale" not in line.words,
+        peers=None if "no-peers" in line.words else peers_of(snapshot),
     )
 
 
-def read_recent(words: Words, world: World) -> Order:
-    _, kind, broker, where, *target = words.plain
-    topic_id, _, index = where.partition("/")
-    epoch = world.topics[topic_id].partitions[int(index)].epoch
-    if kind == "stand":
-        return Stand(broker=broker, topic_id=topic_id, partition=int(index), epoch=epoch)
-    return HandOver(broker=broker, topic_id=topic_id, partition=int(index), epoch=epoch, target=target[0])
+def parse_recent(words: Words, example: Example) -> Command:
+    _, kind, broker, replica, *target = words.plain
+    topic_id, _, index = replica.partition("/")
+    epoch = example.topics[topic_id].partitions[int(index)].epoch
+    if kind == "campaign":
+        return Campaign(broker=broker, topic_id=topic_id, partition=int(index), epoch=epoch)
+    return TransferLeadership(broker=broker, topic_id=topic_id, partition=int(index), epoch=epoch, target=target[0])
 
 
-def show(found: Plan) -> list[str]:
+def describe(found: Plan) -> list[str]:
     lines = [
         *(f"behind: {sentence}" for sentence in found.behind),
         *(f"foreign: {broker}" for broker in found.foreign),
-        *(show_order(order) for order in found.orders),
+        *(describe_command(command) for command in found.commands),
         *(f"{change.topic_id} is {change.state}" for change in found.topic_changes),
     ]
     return lines or ["nothing"]
 
 
-def show_order(order: Order) -> str:
-    if isinstance(order, SendBook):
-        return f"{order.broker}: know " + " ".join(address.broker for address in order.book)
-    where = f"{order.topic_id}/{order.partition}@{order.epoch}"
-    match order:
+def describe_command(command: Command) -> str:
+    if isinstance(command, UpdatePeers):
+        return f"{command.broker}: peers " + " ".join(address.broker for address in command.peers)
+    where = f"{command.topic_id}/{command.partition}@{command.epoch}"
+    match command:
         case CloseReplica():
-            return f"{order.broker}: close {where}"
+            return f"{command.broker}: close {where}"
         case OpenReplica(retention_ms=time, retention_bytes=size, batch_bytes_max=batch):
             limits = f"{'-' if time is None else time}/{'-' if size is None else size}"
             limits += "" if batch is None else f" batch={batch}"
-            return f"{order.broker}: open {where} as {order.topic} of {','.join(order.members)} retention={limits}"
-        case Stand():
-            return f"{order.broker}: stand for {where}"
-        case HandOver():
-            return f"{order.broker}: hand {where} over to {order.target}"
+            return (
+                f"{command.broker}: open {where} as {command.topic} of {','.join(command.members)} retention={limits}"
+            )
+        case Campaign():
+            return f"{command.broker}: campaign {where}"
+        case TransferLeadership():
+            return f"{command.broker}: transfer {where} to {command.target}"
 
 
 @pytest.mark.parametrize("case", cases(GOLDEN), ids=lambda case: case.title[:60])
-def test_plans_are_as_written_down(case: Case) -> None:
-    assert answer(case.given) == list(case.expected)
+def test_plan_matches_golden_example(case: Case) -> None:
+    assert plan_example(case.given) == list(case.expected)
 
 
-def test_a_database_that_is_far_behind_is_described_in_a_few_sentences() -> None:
+def test_plan_lists_a_limited_number_of_differences() -> None:
     replicas = tuple(replica_of(f"t{number}", 0, 1, ("1",)) for number in range(BEHIND_MAX + 5))
     report = Report(broker="1", cluster_id="ours", writer_epoch=EPOCH, replicas=replicas)
     behind = plan(snapshot_of([make_broker("1")], []), {"1": report}).behind
@@ -113,7 +115,7 @@ def test_a_database_that_is_far_behind_is_described_in_a_few_sentences() -> None
     assert behind[-1] == "and 5 more"
 
 
-# -- random worlds --------------------------------------------------------------------------------------------
+# -- random clusters ------------------------------------------------------------------------------------------
 
 IDS = ["1", "2", "3", "4"]
 MEMBERS = st.permutations(IDS).flatmap(lambda ids: st.integers(1, 3).map(lambda size: tuple(ids[:size])))
@@ -152,8 +154,8 @@ def topics(draw: st.DrawFn) -> tuple[Topic, ...]:
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[Snapshot, dict[str, Report]]:
-    """Draw a snapshot, and reports of which each could be: nothing in them is unknown to the snapshot."""
+def clusters(draw: st.DrawFn) -> tuple[Snapshot, dict[str, Report]]:
+    """Draw a snapshot, and possible reports: all replicas in them are known to the snapshot."""
     snapshot = snapshot_of(draw(BROKERS), draw(topics()))
     reports = {}
     for broker in draw(st.sets(st.sampled_from(IDS))):
@@ -163,7 +165,7 @@ def worlds(draw: st.DrawFn) -> tuple[Snapshot, dict[str, Report]]:
             writer_epoch=draw(st.integers(0, EPOCH)),
             replicas=tuple(draw(replicas(snapshot, broker))),
             fresh=draw(st.sampled_from([True, True, True, False])),
-            book=draw(st.sampled_from([None, book_of(snapshot)])),
+            peers=draw(st.sampled_from([None, peers_of(snapshot)])),
         )
     return snapshot, reports
 
@@ -190,43 +192,43 @@ def replicas(draw: st.DrawFn, snapshot: Snapshot, broker: str) -> list[Replica]:
     return held
 
 
-def carry_out(snapshot: Snapshot, reports: dict[str, Report], found: Plan) -> tuple[Snapshot, dict[str, Report]]:
-    """Do what a plan says, as brokers would."""
+def apply_plan(snapshot: Snapshot, reports: dict[str, Report], found: Plan) -> tuple[Snapshot, dict[str, Report]]:
+    """Apply a plan to the reports, as brokers would."""
     states = {change.topic_id: change.state for change in found.topic_changes}
     changed = tuple(replace(topic, state=states.get(topic.id, topic.state)) for topic in snapshot.topics)
     reports = dict(reports)
-    for order in found.orders:
-        report = reports[order.broker]
-        if isinstance(order, SendBook):
-            reports[order.broker] = replace(report, book=order.book)
+    for command in found.commands:
+        report = reports[command.broker]
+        if isinstance(command, UpdatePeers):
+            reports[command.broker] = replace(report, peers=command.peers)
             continue
-        key = (order.topic_id, order.partition, order.epoch)
-        match order:
+        key = (command.topic_id, command.partition, command.epoch)
+        match command:
             case CloseReplica():
                 assert key in {key_of(one) for one in report.replicas}
                 left = tuple(one for one in report.replicas if key_of(one) != key)
-                reports[order.broker] = replace(report, replicas=left)
+                reports[command.broker] = replace(report, replicas=left)
             case OpenReplica():
-                reports[order.broker] = replace(report, replicas=opened(report.replicas, order))
-            case Stand(broker=leader) | HandOver(target=leader):
-                reports = {name: replace(one, replicas=led(one, key, leader)) for name, one in reports.items()}
+                reports[command.broker] = replace(report, replicas=open_replica(report.replicas, command))
+            case Campaign(broker=leader) | TransferLeadership(target=leader):
+                reports = {name: replace(one, replicas=set_leader(one, key, leader)) for name, one in reports.items()}
     return replace(snapshot, topics=changed), reports
 
 
-def opened(held: tuple[Replica, ...], order: OpenReplica) -> tuple[Replica, ...]:
-    new = replica_of(order.topic_id, order.partition, order.epoch, order.members)
+def open_replica(held: tuple[Replica, ...], command: OpenReplica) -> tuple[Replica, ...]:
+    new = replica_of(command.topic_id, command.partition, command.epoch, command.members)
     old = [one for one in held if key_of(one) == key_of(new)]
     (one,) = old or [new]
     one = replace(
         one,
-        retention_ms=order.retention_ms,
-        retention_bytes=order.retention_bytes,
-        batch_bytes_max=order.batch_bytes_max,
+        retention_ms=command.retention_ms,
+        retention_bytes=command.retention_bytes,
+        batch_bytes_max=command.batch_bytes_max,
     )
     return (*(other for other in held if key_of(other) != key_of(one)), one)
 
 
-def led(report: Report, key: tuple[str, int, int], leader: str) -> tuple[Replica, ...]:
+def set_leader(report: Report, key: tuple[str, int, int], leader: str) -> tuple[Replica, ...]:
     is_leader = report.broker == leader
     return tuple(
         replace(one, leader=leader, leads=is_leader, settled=is_leader) if key_of(one) == key else one
@@ -234,43 +236,43 @@ def led(report: Report, key: tuple[str, int, int], leader: str) -> tuple[Replica
     )
 
 
-@given(worlds())
-def test_plans_that_are_carried_out_come_to_an_end(world: tuple[Snapshot, dict[str, Report]]) -> None:
-    """A fixed point, reached step by step because only open replicas can lead: no order is ever given twice."""
-    snapshot, reports = world
-    given_orders: set[Order] = set()
+@given(clusters())
+def test_applied_plans_converge(cluster: tuple[Snapshot, dict[str, Report]]) -> None:
+    """Plans reach a fixed point, and repeat no command. It takes several, because only open replicas can lead."""
+    snapshot, reports = cluster
+    commands: set[Command] = set()
     for rounds in count():
         found = plan(snapshot, reports)
         assert found == plan(snapshot, reports)
         assert not found.behind
         if found.is_empty:
             break
-        assert given_orders.isdisjoint(found.orders)
-        assert len(set(found.orders)) == len(found.orders)
-        given_orders |= set(found.orders)
-        snapshot, reports = carry_out(snapshot, reports, found)
-        assert rounds < 8  # open, stand, close, hand over a few at a time, and topics that change
+        assert commands.isdisjoint(found.commands)
+        assert len(set(found.commands)) == len(found.commands)
+        commands |= set(found.commands)
+        snapshot, reports = apply_plan(snapshot, reports, found)
+        assert rounds < 8  # opens, campaigns, closes, limited transfers, and changes of topics
 
 
-@given(worlds())
-def test_no_plan_closes_what_a_topic_wants(world: tuple[Snapshot, dict[str, Report]]) -> None:
-    """What is closed is of a topic that goes, or of an earlier epoch; and only those that report are ordered about."""
-    snapshot, reports = world
+@given(clusters())
+def test_plan_closes_only_obsolete_replicas(cluster: tuple[Snapshot, dict[str, Report]]) -> None:
+    """Closed replicas are of a deleted topic or an earlier epoch; only brokers with fresh reports get commands."""
+    snapshot, reports = cluster
     found = plan(snapshot, reports)
-    for order in found.orders:
-        assert reports[order.broker].fresh
-        if isinstance(order, CloseReplica):
-            topic = snapshot.topics_by_id[order.topic_id]
-            is_over = topic.state in {TopicState.DELETING, TopicState.DELETED}
-            assert is_over or order.epoch < topic.partitions[order.partition].epoch
-    assert sum(isinstance(order, HandOver) for order in found.orders) <= HAND_OVERS_MAX
+    for command in found.commands:
+        assert reports[command.broker].fresh
+        if isinstance(command, CloseReplica):
+            topic = snapshot.topics_by_id[command.topic_id]
+            is_deleted = topic.state in {TopicState.DELETING, TopicState.DELETED}
+            assert is_deleted or command.epoch < topic.partitions[command.partition].epoch
+    assert sum(isinstance(command, TransferLeadership) for command in found.commands) <= TRANSFERS_MAX
 
 
-@given(worlds(), st.randoms(use_true_random=False))
-def test_a_plan_does_not_depend_on_the_order_of_reports(
-    world: tuple[Snapshot, dict[str, Report]], random: Random
+@given(clusters(), st.randoms(use_true_random=False))
+def test_plan_does_not_depend_on_the_order_of_reports(
+    cluster: tuple[Snapshot, dict[str, Report]], random: Random
 ) -> None:
-    snapshot, reports = world
+    snapshot, reports = cluster
     items = [(name, replace(one, replicas=shuffled(one.replicas, random))) for name, one in reports.items()]
     random.shuffle(items)
     assert plan(snapshot, dict(items)) == plan(snapshot, reports)
@@ -282,19 +284,19 @@ def shuffled(held: tuple[Replica, ...], random: Random) -> tuple[Replica, ...]:
     return tuple(mixed)
 
 
-@given(worlds(), st.sampled_from(IDS), st.booleans(), st.data())
-def test_a_database_that_is_behind_orders_nothing_and_changes_nothing(
-    world: tuple[Snapshot, dict[str, Report]], broker: str, fresh: bool, data: st.DataObject
+@given(clusters(), st.sampled_from(IDS), st.booleans(), st.data())
+def test_plan_is_empty_if_the_database_is_behind(
+    cluster: tuple[Snapshot, dict[str, Report]], broker: str, fresh: bool, data: st.DataObject
 ) -> None:
-    """A restored backup never deletes: one thing that it does not know is enough."""
-    snapshot, reports = world
+    """A restored backup must not delete replicas: one unknown replica is sufficient."""
+    snapshot, reports = cluster
     known = [
         replica_of(topic.id, one.index, one.epoch, one.members)
         for topic in snapshot.topics
         for one in topic.partitions
         if topic.state != TopicState.DELETED
     ]
-    beyond = [
+    unknown = [
         replica_of("unknown", 0, 1, (broker,)),
         *(replace(one, partition=one.partition + 3) for one in known),
         *(replace(one, epoch=one.epoch + 1) for one in known),
@@ -304,7 +306,7 @@ def test_a_database_that_is_behind_orders_nothing_and_changes_nothing(
         broker=broker,
         cluster_id="ours",
         writer_epoch=EPOCH,
-        replicas=(data.draw(st.sampled_from(beyond)),),
+        replicas=(data.draw(st.sampled_from(unknown)),),
         fresh=fresh,
     )
     found = plan(snapshot, {**reports, broker: report})
@@ -312,14 +314,28 @@ def test_a_database_that_is_behind_orders_nothing_and_changes_nothing(
     assert found == Plan(behind=found.behind)
 
 
-@given(worlds(), st.sampled_from(IDS))
-def test_a_broker_of_another_cluster_is_as_if_it_had_not_reported(
-    world: tuple[Snapshot, dict[str, Report]], broker: str
-) -> None:
-    snapshot, reports = world
+@given(clusters(), st.sampled_from(IDS))
+def test_report_of_another_cluster_is_ignored(cluster: tuple[Snapshot, dict[str, Report]], broker: str) -> None:
+    snapshot, reports = cluster
     others = {name: one for name, one in reports.items() if name != broker}
     foreign = Report(
         broker=broker, cluster_id="theirs", writer_epoch=99, replicas=(replica_of("unknown", 0, 1, (broker,)),)
     )
     expected = replace(plan(snapshot, others), foreign=(broker,))
     assert plan(snapshot, {**others, broker: foreign}) == expected
+
+
+def test_broker_without_a_name_gets_addresses_without_names() -> None:
+    """Brokers before 0.3 reject an address with a name, and could not connect to others."""
+    named, nameless = replace(make_broker("b1"), name="broker-1"), make_broker("b2")
+    reports = {
+        one.id: Report(broker=one.id, cluster_id="ours", writer_epoch=EPOCH, replicas=()) for one in (named, nameless)
+    }
+    found = plan(snapshot_of((named, nameless), ()), reports)
+    sent = {command.broker: command for command in found.commands}
+    names = {
+        id_: [address.name for address in command.peers]
+        for id_, command in sent.items()
+        if isinstance(command, UpdatePeers)
+    }
+    assert names == {"b1": ["broker-1", ""], "b2": ["", ""]}

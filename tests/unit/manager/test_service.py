@@ -1,4 +1,4 @@
-"""The writer's service: heartbeats and what is decided about brokers, one change at a time."""
+"""Services of the writer: heartbeats, serialized changes of brokers, and the life of a manager."""
 
 import asyncio
 import contextlib
@@ -10,100 +10,100 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from flotilla.serving.errors import Refusal
+from flotilla.protocol.errors import Refusal
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata import open_store
-from flotilla_manager.metadata.errors import DatabaseAway
+from flotilla_manager.metadata.errors import DatabaseUnavailable
 from flotilla_manager.settings import Settings
 from flotilla_manager.writer import brokers
 from support.metadata import an_id
-from support.writing import Bench, MadeUpBroker, Writing, on_bench
+from support.writer_harness import Bench, FakeBroker, WriterHarness, on_bench
 
 
-def first_of(bench: Bench) -> MadeUpBroker:
+def first_of(bench: Bench) -> FakeBroker:
     return next(iter(bench.brokers.values()))
 
 
-async def lose_disk(writer: Writing, broker: MadeUpBroker) -> MadeUpBroker:
-    """Have a broker come back with nothing, at the same address."""
+async def lose_disk(writer: WriterHarness, broker: FakeBroker) -> FakeBroker:
+    """Restart a broker with an empty disk at the same address."""
     del writer.brokers[broker.id]
-    new = MadeUpBroker(0x40)
+    new = FakeBroker(0x40)
     new.port = broker.port
     writer.brokers[new.id] = new
     await writer.pass_time(6)
     return new
 
 
-def test_who_is_not_the_writer_refuses_everything_that_only_the_writer_does(tmp_path: Path) -> None:
+def test_standby_refuses_all_requests_of_the_writer(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         standby = bench.manager()
-        beat = MadeUpBroker(1).beat()
+        heartbeat = FakeBroker(1).heartbeat()
         for call in (
-            standby.service.heartbeat(beat),
-            standby.service.create_topic("t"),
-            standby.service.delete_topic("t"),
-            standby.service.register_producer("t"),
-            standby.service.register_consumer("t", None, latest=False),
-            standby.service.delete_broker(beat.id),
-            standby.service.put_broker(beat.id, rack=None, wanted=True, cordoned=False),
+            standby.service.brokers.heartbeat(heartbeat),
+            standby.service.topics.create("t"),
+            standby.service.topics.delete("t"),
+            standby.service.registrations.register_producer("t"),
+            standby.service.registrations.register_consumer("t", None, latest=False),
+            standby.service.brokers.delete(heartbeat.id),
+            standby.service.brokers.configure(heartbeat.id, rack=None, wanted=True, cordoned=False),
         ):
-            with pytest.raises(Refusal, match="no writer at the moment"):
+            with pytest.raises(Refusal, match="No writer is active"):
                 await call
 
     on_bench(tmp_path, work)
 
 
-def test_a_heartbeat_without_news_asks_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers stay known to be alive while the database is away."""
+def test_unchanged_heartbeat_needs_no_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers stay active while the database is unavailable."""
 
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
 
         async def fail(*_: object) -> None:
-            raise DatabaseAway("away")
+            raise DatabaseUnavailable("away")
 
         monkeypatch.setattr(writer.database, "call", fail)
         await writer.hear()
-        new = MadeUpBroker(9)
-        with pytest.raises(DatabaseAway):
-            await writer.service.heartbeat(new.beat())
+        new = FakeBroker(9)
+        with pytest.raises(DatabaseUnavailable):
+            await writer.service.brokers.heartbeat(new.heartbeat())
 
     on_bench(tmp_path, work)
 
 
-def test_a_heartbeat_that_crosses_a_decision_does_not_take_it_back(tmp_path: Path) -> None:
-    """A broker that comes back in the moment in which it is cordoned or removed stays so."""
+def test_heartbeat_keeps_concurrent_changes_of_a_broker(tmp_path: Path) -> None:
+    """A broker that returns while it is cordoned or removed stays cordoned or removed."""
 
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
         one, two, _ = bench.brokers.values()
         for broker in (one, two):
-            broker.rack = "elsewhere"  # news, so that the heartbeat changes something
+            broker.rack = "elsewhere"  # a change, so that the heartbeat is written
         await asyncio.gather(
-            writer.service.cordon_broker(one.id, cordoned=True),
-            writer.service.heartbeat(one.beat()),
-            writer.service.remove_broker(two.id),
-            writer.service.heartbeat(two.beat()),
+            writer.service.brokers.cordon(one.id, cordoned=True),
+            writer.service.brokers.heartbeat(one.heartbeat()),
+            writer.service.brokers.remove(two.id),
+            writer.service.brokers.heartbeat(two.heartbeat()),
         )
         found = bench.store.snapshot().brokers_by_id
         assert (found[one.id].cordoned, found[one.id].rack) == (True, "elsewhere")
         assert found[two.id].removed
-        told = await writer.service.heartbeat(two.beat())
-        assert told["known"] is False
+        described = await writer.service.brokers.heartbeat(two.heartbeat())
+        assert described["known"] is False
 
     on_bench(tmp_path, work)
 
 
-def test_no_topic_is_placed_on_a_broker_that_is_removed_at_the_same_time(tmp_path: Path) -> None:
+def test_topic_is_not_placed_on_a_broker_that_is_being_removed(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         for round_ in range(6):
             writer = bench.manager("http://one:1")
             await writer.leadership.look()
             made = writer.add(1)[0]
-            await writer.tend()
+            await writer.reconcile()
             names = [f"t{round_}-{at}" for at in range(3)]
             calls = [writer.create(name, partitions=1, replication=1) for name in names]
-            await asyncio.gather(*calls, writer.service.remove_broker(made.id), return_exceptions=True)
+            await asyncio.gather(*calls, writer.service.brokers.remove(made.id), return_exceptions=True)
             snapshot = bench.store.snapshot()
             removed = {broker.id for broker in snapshot.brokers if broker.removed}
             placed = {member for topic in snapshot.topics for one in topic.partitions for member in one.members}
@@ -112,18 +112,18 @@ def test_no_topic_is_placed_on_a_broker_that_is_removed_at_the_same_time(tmp_pat
     on_bench(tmp_path, work)
 
 
-def test_a_broker_of_another_cluster_is_refused_with_the_way_out_and_said_once(
+def test_broker_of_another_cluster_is_refused_with_advice_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A database that was lost and begun anew has another cluster id: somebody has to be told what to do."""
+    """A new database after a loss has another cluster id. The refusal names the command to rebuild it."""
 
     async def work(bench: Bench) -> None:
         writer = await bench.writer(brokers=0)
-        foreign = MadeUpBroker(1)
+        foreign = FakeBroker(1)
         foreign.cluster_id = an_id(0xC)
         for _ in range(5):
             with pytest.raises(Refusal, match="flotilla admin rebuild-metadata") as caught:
-                await writer.service.heartbeat(foreign.beat())
+                await writer.service.brokers.heartbeat(foreign.heartbeat())
             assert caught.value.code == "conflict"
         assert bench.store.snapshot().brokers == ()
         assert len([one for one in caplog.records if one.levelno >= logging.ERROR]) == 1
@@ -131,8 +131,8 @@ def test_a_broker_of_another_cluster_is_refused_with_the_way_out_and_said_once(
     on_bench(tmp_path, work)
 
 
-def test_a_broker_that_lost_its_disk_takes_the_place_of_who_it_was(tmp_path: Path) -> None:
-    """A single broker that comes back under a new id makes topics again, and is the one meant by its address."""
+def test_broker_that_lost_its_disk_replaces_its_old_id(tmp_path: Path) -> None:
+    """A single broker that returns with a new id can hold topics again, and its address means the new id."""
 
     async def work(bench: Bench) -> None:
         writer = await bench.writer(brokers=1)
@@ -142,124 +142,124 @@ def test_a_broker_that_lost_its_disk_takes_the_place_of_who_it_was(tmp_path: Pat
         await writer.create("after")
         assert bench.store.snapshot().ready["after"].partitions[0].members == (new.id,)
         address = f"127.0.0.1:{new.port}"
-        assert await writer.service.cordon_broker(address, cordoned=True) == new.id
-        assert await writer.service.cordon_broker(old.id, cordoned=True) == old.id
+        assert await writer.service.brokers.cordon(address, cordoned=True) == new.id
+        assert await writer.service.brokers.cordon(old.id, cordoned=True) == old.id
         assert not writer.behind
 
     on_bench(tmp_path, work)
 
 
-def test_there_are_never_more_brokers_than_brokers_accept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats with ever new ids must not make every broker refuse the list of addresses."""
+def test_number_of_brokers_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats with many new ids must not make brokers reject the list of peers."""
     monkeypatch.setattr(brokers, "BROKERS_MAX", 3)
 
     async def work(bench: Bench) -> None:
         writer = await bench.writer(brokers=3)
-        with pytest.raises(Refusal, match="3 is the limit"):
-            await writer.service.heartbeat(MadeUpBroker(9).beat())
-        await writer.service.remove_broker(first_of(bench).id)
-        await writer.service.heartbeat(MadeUpBroker(9).beat())
+        with pytest.raises(Refusal, match="the limit is 3"):
+            await writer.service.brokers.heartbeat(FakeBroker(9).heartbeat())
+        await writer.service.brokers.remove(first_of(bench).id)
+        await writer.service.brokers.heartbeat(FakeBroker(9).heartbeat())
 
     on_bench(tmp_path, work)
 
 
-def test_a_broker_that_moves_is_known_at_its_new_address_by_all_others(tmp_path: Path) -> None:
+def test_new_address_of_a_broker_is_sent_to_all_peers(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
         first_of(bench).port = 7777
-        await writer.tend()
+        await writer.reconcile()
         assert bench.store.snapshot().brokers[0].port == 7777
         for broker in bench.brokers.values():
-            book = broker.orders[-1].book  # type: ignore[union-attr]
-            assert 7777 in {address.port for address in book}
+            peers = broker.commands[-1].peers  # type: ignore[union-attr]
+            assert 7777 in {address.port for address in peers}
 
     on_bench(tmp_path, work)
 
 
-def test_an_operators_word_is_taken_once_and_survives_heartbeats(tmp_path: Path) -> None:
+def test_setting_of_an_operator_is_stored_once_and_kept_by_heartbeats(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
         id_ = first_of(bench).id
-        made = await writer.service.put_broker(id_, rack="r1", wanted=True, cordoned=True)
+        made = await writer.service.brokers.configure(id_, rack="r1", wanted=True, cordoned=True)
         assert (made.rack, made.cordoned) == ("r1", True)
         version = bench.store.version()
-        await writer.service.put_broker(id_, rack="r1", wanted=True, cordoned=True)
+        await writer.service.brokers.configure(id_, rack="r1", wanted=True, cordoned=True)
         await writer.hear()
         assert bench.store.version() == version
         with pytest.raises(Refusal) as caught:
-            await writer.service.put_broker(an_id(1), rack=None, wanted=True, cordoned=False)
+            await writer.service.brokers.configure(an_id(1), rack=None, wanted=True, cordoned=False)
         assert caught.value.code == "not_found"
 
     on_bench(tmp_path, work)
 
 
-def test_a_broker_is_removed_when_it_holds_nothing_and_to_say_it_again_changes_nothing(tmp_path: Path) -> None:
+def test_empty_broker_is_removed_and_removal_is_idempotent(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
         await writer.create()
         id_ = first_of(bench).id
         with pytest.raises(Refusal, match="holds 2 replicas"):
-            await writer.service.delete_broker(id_)
+            await writer.service.brokers.delete(id_)
         await writer.topics.delete(writer.epoch, "t")
-        await writer.tend()
-        await writer.service.delete_broker(id_)
+        await writer.reconcile()
+        await writer.service.brokers.delete(id_)
         version = bench.store.version()
-        await writer.service.delete_broker(id_)
+        await writer.service.brokers.delete(id_)
         assert bench.store.version() == version
-        assert await writer.service.add_broker(f"127.0.0.1:{first_of(bench).port}") == id_
+        assert await writer.service.brokers.add(f"127.0.0.1:{first_of(bench).port}") == id_
         assert not bench.store.snapshot().brokers_by_id[id_].removed
 
     on_bench(tmp_path, work)
 
 
-def test_what_answers_in_a_brokers_place_is_not_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_is_not_a_broker_is_not_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer(brokers=1)
-        good = msgspec.to_builtins(first_of(bench).beat())
+        good = msgspec.to_builtins(first_of(bench).heartbeat())
         bad: dict[str, object] = {"host": "a..b", "port": 0, "cluster_id": [], "rack": "\0", "peer_host": 5}
         for key, value in bad.items():
-            told = {**good, key: value}
+            described = {**good, key: value}
 
-            async def describe(_: str, told: dict[str, object] = told, **__: object) -> dict[str, object]:
-                return told
+            async def describe(_: str, described: dict[str, object] = described, **__: object) -> dict[str, object]:
+                return described
 
-            monkeypatch.setattr(writer.service._orders, "describe", describe)
+            monkeypatch.setattr(writer.service.brokers._commands, "describe", describe)
             with pytest.raises(Refusal):
-                await writer.service.add_broker("127.0.0.1:1")
+                await writer.service.brokers.add("127.0.0.1:1")
 
     on_bench(tmp_path, work)
 
 
-def test_producers_that_register_at_once_make_one_topic(tmp_path: Path) -> None:
+def test_concurrent_registrations_create_one_topic(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
-        made = await asyncio.gather(*(writer.service.register_producer("t") for _ in range(10)))
+        made = await asyncio.gather(*(writer.service.registrations.register_producer("t") for _ in range(10)))
         assert len({one.id for one in made}) == 10
         assert len({one.topic_id for one in made}) == 1
 
     on_bench(tmp_path, work)
 
 
-def test_the_state_is_told_at_one_version(tmp_path: Path) -> None:
+def test_described_state_has_one_version(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
         await writer.create()
-        await writer.tend()
-        told = writer.service.describe()
-        assert told["version"] == bench.store.version()
-        assert [topic["name"] for topic in told["topics"]] == ["t"]
-        assert set(told["reports"]) == set(bench.brokers)
-        leaders = [one for report in told["reports"].values() for one in report["replicas"] if one["leads"]]
+        await writer.reconcile()
+        described = writer.service.brokers.describe()
+        assert described["version"] == bench.store.version()
+        assert [topic["name"] for topic in described["topics"]] == ["t"]
+        assert set(described["reports"]) == set(bench.brokers)
+        leaders = [one for report in described["reports"].values() for one in report["replicas"] if one["leads"]]
         assert len(leaders) == 2
 
     on_bench(tmp_path, work)
 
 
-# -- the manager around it ------------------------------------------------------------------------------------
+# -- manager --------------------------------------------------------------------------------------------------
 
 
 def run_manager(folder: Path, work: Callable[[Manager, asyncio.Queue[int]], Awaitable[None]]) -> None:
-    """Run a test with a manager that serves nobody."""
+    """Run a test with a manager without a server."""
 
     async def run() -> None:
         stops: asyncio.Queue[int] = asyncio.Queue()
@@ -274,10 +274,8 @@ def run_manager(folder: Path, work: Callable[[Manager, asyncio.Queue[int]], Awai
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("job", ["view.follow", "signs.follow", "leadership.run", "steward.run", "_prepare"])
-def test_a_manager_does_not_live_on_with_a_part_of_it_dead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str
-) -> None:
+@pytest.mark.parametrize("job", ["metadata.follow", "liveness.follow", "leadership.run", "reconciler.run", "_prepare"])
+def test_manager_stops_if_a_background_task_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str) -> None:
     async def work(manager: Manager, stops: asyncio.Queue[int]) -> None:
         async def fail() -> None:
             raise RuntimeError("a mistake")
@@ -290,10 +288,10 @@ def test_a_manager_does_not_live_on_with_a_part_of_it_dead(
     run_manager(tmp_path, work)
 
 
-def test_a_manager_ends_though_a_part_of_it_overhears_that_it_is_to_end(
+def test_manager_closes_although_a_task_swallows_its_cancellation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cancellation can be lost, as `asyncio.wait_for` loses it: it must not keep the process from ending."""
+    """A lost cancellation, as by `asyncio.wait_for`, must not keep the process running."""
 
     async def work(manager: Manager, _: asyncio.Queue[int]) -> None:
         started = asyncio.Event()
@@ -304,7 +302,7 @@ def test_a_manager_ends_though_a_part_of_it_overhears_that_it_is_to_end(
                 await asyncio.sleep(60)
             await asyncio.sleep(60)
 
-        monkeypatch.setattr(manager.signs, "follow", be_deaf)
+        monkeypatch.setattr(manager.liveness, "follow", be_deaf)
         manager.start()
         await started.wait()
 
@@ -313,14 +311,14 @@ def test_a_manager_ends_though_a_part_of_it_overhears_that_it_is_to_end(
     assert time.monotonic() - began < 10
 
 
-def test_a_manager_that_finds_its_database_behind_decides_nothing_until_it_has_ended(tmp_path: Path) -> None:
+def test_manager_with_a_database_behind_makes_no_changes_until_it_stops(tmp_path: Path) -> None:
     async def work(manager: Manager, stops: asyncio.Queue[int]) -> None:
         await manager._prepare()
         await manager.leadership.look()
         assert manager.writer.is_writer
         manager._on_behind(("broker x knows more",))
         assert await stops.get() == 5
-        with pytest.raises(Refusal, match="no writer"):
-            await manager.writer.create_topic("t")
+        with pytest.raises(Refusal, match="No writer"):
+            await manager.writer.topics.create("t")
 
     run_manager(tmp_path, work)

@@ -1,14 +1,14 @@
-"""Settings of a manager: what is taken from where, and what is refused before anything starts."""
+"""Settings of a manager: sources, precedence, defaults and validation."""
 
 from pathlib import Path
 
 import pytest
 
-from flotilla.serving.settings import SettingsInvalid
 from flotilla_manager.settings import load_settings
+from flotilla_server.settings import SettingsInvalid
 
 
-def test_the_ancestors_variables_are_known() -> None:
+def test_alias_variables_are_accepted() -> None:
     settings = load_settings(
         [],
         {
@@ -23,7 +23,7 @@ def test_the_ancestors_variables_are_known() -> None:
     assert load_settings([], {"READ_ONLY": "true"}).role == "reader"
 
 
-def test_a_flag_wins_over_its_variable_and_that_over_an_ancestors() -> None:
+def test_flag_takes_precedence_over_variable_and_alias() -> None:
     environment = {"PORT": "1", "FLOTILLA_PORT": "2"}
     assert load_settings([], environment).port == 2
     assert load_settings(["--port", "3"], environment).port == 3
@@ -36,7 +36,7 @@ def test_a_flag_wins_over_its_variable_and_that_over_an_ancestors() -> None:
         (["--port", "70000"], "port"),
         (["--port", "x"], "port"),
         (["--public-port", "70000"], "public_port"),
-        (["--public-port", "8080"], "public_port must be from 1 to 65535, and another one than port and own_port"),
+        (["--public-port", "8080"], "public_port must be from 1 to 65535, and different from port and own_port"),
         (["--brokers-min", "-1"], "brokers_min"),
         (["--message-bytes-max", "0"], "message_bytes_max"),
         (["--body-bytes-max", "1"], "body_bytes_max"),
@@ -47,12 +47,12 @@ def test_a_flag_wins_over_its_variable_and_that_over_an_ancestors() -> None:
         (["--url", "ftp://x"], "url"),
     ],
 )
-def test_a_refusal_names_the_setting(arguments: list[str], text: str) -> None:
+def test_error_names_the_invalid_setting(arguments: list[str], text: str) -> None:
     with pytest.raises(SettingsInvalid, match=text):
         load_settings(arguments, {})
 
 
-def test_the_databases_url_can_be_in_a_file_and_one_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_database_url_is_read_from_a_file_and_an_unreadable_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "url"
     path.write_text("postgresql://u:p@h/d\n")
     assert load_settings(["--database-file", str(path)], {}).database == "postgresql://u:p@h/d"
@@ -63,26 +63,26 @@ def test_the_databases_url_can_be_in_a_file_and_one_that_cannot_be_read_is_named
         load_settings(["--database-file", str(tmp_path / "nothing")], {})
 
 
-def test_what_follows_from_the_port_is_filled_in() -> None:
+def test_url_and_name_default_to_the_bound_port() -> None:
     settings = load_settings(["--port", "0"], {}).at_port(4711)
     assert (settings.url, settings.name) == ("http://127.0.0.1:4711", "127.0.0.1:4711")
     shared = load_settings(["--reuse-port", "true"], {}).at_port(4711)
     assert shared.name is not None
-    assert shared.name.startswith("127.0.0.1:4711#"), "several have the same port, and need names of their own"
+    assert shared.name.startswith("127.0.0.1:4711#"), "managers that share a port need different names"
     assert load_settings(["--host", "::1"], {}).at_port(1).url == "http://[::1]:1"
 
 
-def test_a_manager_with_a_certificate_is_reached_by_https() -> None:
+def test_manager_with_a_certificate_has_an_https_url() -> None:
     flags = ["--tls-cert", "cert.pem", "--tls-key", "key.pem"]
     settings = load_settings(flags, {}).at_port(4711)
     assert (settings.scheme, settings.url, settings.name) == ("https", "https://127.0.0.1:4711", "127.0.0.1:4711")
     assert load_settings([*flags, "--url", "https://m"], {}).at_port(1).url == "https://m"
 
 
-def test_new_topics_keep_records_for_a_week_unless_told_otherwise() -> None:
+def test_default_retention_of_new_topics_is_a_week() -> None:
     settings = load_settings([], {})
     assert (settings.retention_ms, settings.retention_bytes) == (7 * 24 * 3600 * 1000, None)
     settings = load_settings(["--retention-ms", "unlimited", "--retention-bytes", "10GiB"], {})
     assert (settings.retention_ms, settings.retention_bytes) == (None, 10 << 30)
-    with pytest.raises(SettingsInvalid, match=r"--retention-ms: '-1' is not a number"):
+    with pytest.raises(SettingsInvalid, match=r"--retention-ms: '-1' is not an integer of at least 0"):
         load_settings(["--retention-ms", "-1"], {})

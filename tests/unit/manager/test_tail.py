@@ -1,4 +1,4 @@
-"""A tail: what is shown to a client that reads slowly."""
+"""Tail streams to slow clients."""
 
 import asyncio
 import json
@@ -9,15 +9,15 @@ from urllib.parse import parse_qs, urlsplit
 from flotilla.net import Response
 from flotilla.records import assign, encode
 from flotilla_manager.api.tail import Stream
-from flotilla_manager.records import FRESH_S
+from flotilla_manager.record_cache import FRESH_S
 from unit.manager.dataplane import (
     Answer,
     Brokers,
     Request,
     hang,
     make_gateway,
+    make_metadata,
     make_topic,
-    make_view,
     on_virtual_time,
     refusal,
 )
@@ -26,7 +26,7 @@ TOPIC = make_topic()
 
 
 class Leader:
-    """A partition of ten batches with one record each, of which some may be deleted."""
+    """Leader of a partition with ten batches of one record; some may be deleted."""
 
     def __init__(self) -> None:
         self.first = 0
@@ -48,10 +48,10 @@ class Leader:
 
 
 def listen(leader: Leader, pause_s: float, meanwhile: Any) -> list[bytes]:  # noqa: ANN401 - any call
-    """Listen from the beginning on; before the second event, the client pauses, and something happens."""
+    """Read a stream from the start. The client pauses before the second event, while the partition changes."""
 
     async def run() -> list[bytes]:
-        gateway = make_gateway(Brokers(leader.answer), make_view(TOPIC))
+        gateway = make_gateway(Brokers(leader.answer), make_metadata(TOPIC))
         manager: Any = SimpleNamespace(gateway=gateway, settings=SimpleNamespace(request_s_max=5.0))
         stream = Stream(manager, TOPIC, {0: 0})
         following = asyncio.create_task(stream.follow(0))
@@ -75,8 +75,8 @@ def offsets(events: list[bytes]) -> list[int]:
     ]
 
 
-def test_records_that_waited_for_a_slow_client_and_were_deleted_meanwhile_are_not_shown() -> None:
-    """When a deletion is answered, no manager shows a deleted record any more."""
+def test_records_deleted_while_a_client_was_slow_are_not_sent() -> None:
+    """After the response to a deletion, no manager sends a deleted record."""
     leader = Leader()
 
     def delete() -> None:
@@ -85,12 +85,12 @@ def test_records_that_waited_for_a_slow_client_and_were_deleted_meanwhile_are_no
     assert offsets(listen(leader, FRESH_S, delete)) == [0, 6, 7, 8, 9]
 
 
-def test_a_quick_client_gets_everything_without_a_second_question() -> None:
+def test_fast_client_gets_all_records_without_a_second_request() -> None:
     leader = Leader()
     assert offsets(listen(leader, 0.0, lambda: None)) == list(range(10))
 
 
-def test_a_stream_that_cannot_know_what_is_deleted_ends_and_is_taken_up_again_where_it_was() -> None:
+def test_stream_that_cannot_check_for_deletions_ends_and_can_be_resumed() -> None:
     leader = Leader()
 
     def go_away() -> None:

@@ -1,4 +1,4 @@
-"""Topics: made, changed and removed by the writer, with brokers and databases that fail half-way."""
+"""Topics: creation, changes and deletion by the writer, with failures of brokers and databases."""
 
 import asyncio
 from collections import Counter
@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from flotilla.serving.errors import Refusal
-from flotilla_manager.metadata.errors import DatabaseAway, Fenced, OutcomeUnknown
+from flotilla.protocol.errors import Refusal
+from flotilla_manager.metadata.errors import DatabaseUnavailable, Fenced, OutcomeUnknown
 from flotilla_manager.model import TopicState
-from flotilla_manager.planning import CloseReplica, OpenReplica, Order
+from flotilla_manager.planning import CloseReplica, Command, OpenReplica
 from flotilla_manager.writer.topics import TopicSpec
-from support.writing import Bench, Writing, on_bench
+from support.writer_harness import Bench, WriterHarness, on_bench
 
 READY, CREATING = TopicState.READY, TopicState.CREATING
 
@@ -23,11 +23,11 @@ async def refusal_of(call: Any) -> Refusal:  # noqa: ANN401 - any coroutine
     return caught.value
 
 
-def held(writer: Writing) -> int:
+def held(writer: WriterHarness) -> int:
     return sum(len(broker.held) for broker in writer.brokers.values())
 
 
-def test_a_topic_is_open_on_all_its_brokers_when_it_is_ready(tmp_path: Path) -> None:
+def test_ready_topic_is_open_on_all_members(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
         topic = await writer.create(partitions=4)
@@ -38,8 +38,8 @@ def test_a_topic_is_open_on_all_its_brokers_when_it_is_ready(tmp_path: Path) -> 
     on_bench(tmp_path, work)
 
 
-def test_a_topic_that_a_broker_does_not_open_is_undone_and_its_name_is_free(tmp_path: Path) -> None:
-    """A topic that cannot be made leaves nothing behind."""
+def test_topic_is_deleted_if_a_broker_does_not_open_it(tmp_path: Path) -> None:
+    """A failed creation leaves no replicas, and the name is free."""
 
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
@@ -48,7 +48,7 @@ def test_a_topic_that_a_broker_does_not_open_is_undone_and_its_name_is_free(tmp_
         assert (await refusal_of(writer.create())).code == "unavailable"
         third.refuses = None
         await writer.create()
-        await writer.tend()
+        await writer.reconcile()
         assert writer.states() == {"t": READY}
         assert held(writer) == 6
         assert not writer.behind
@@ -56,41 +56,41 @@ def test_a_topic_that_a_broker_does_not_open_is_undone_and_its_name_is_free(tmp_
     on_bench(tmp_path, work)
 
 
-def test_the_steward_leaves_a_topic_to_the_one_who_makes_it(tmp_path: Path) -> None:
-    """What is ready may hold acknowledged messages: it must not be undone because one order went wrong late."""
+def test_reconciler_does_not_interfere_with_a_topic_being_created(tmp_path: Path) -> None:
+    """A ready topic may hold acknowledged messages, so it must not be deleted after a late failure of a command."""
 
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
         third = list(writer.brokers.values())[2]
         entered, go_on = asyncio.Event(), asyncio.Event()
 
-        async def open_and_say_nothing(order: Order) -> None:
-            if isinstance(order, OpenReplica):
-                third.held[order.topic_id, order.partition, order.epoch] = order
+        async def open_and_say_nothing(command: Command) -> None:
+            if isinstance(command, OpenReplica):
+                third.held[command.topic_id, command.partition, command.epoch] = command
                 entered.set()
                 await go_on.wait()
                 third.is_silent = True
 
         third.before = open_and_say_nothing
-        making = asyncio.create_task(writer.create(partitions=1))
+        creating = asyncio.create_task(writer.create(partitions=1))
         await entered.wait()
         await writer.hear()
-        await writer.steward.tend(writer.epoch)
-        assert writer.states() == {"t": CREATING}, "all replicas are open, but nobody may use them yet"
+        await writer.reconciler.reconcile(writer.epoch)
+        assert writer.states() == {"t": CREATING}, "all replicas are open, but clients cannot use the topic yet"
         go_on.set()
-        assert (await refusal_of(making)).code == "unavailable"
+        assert (await refusal_of(creating)).code == "unavailable"
         third.is_silent, third.before = False, None
-        await writer.tend()
+        await writer.reconcile()
         assert (writer.states(), held(writer)) == ({}, 0)
 
     on_bench(tmp_path, work)
 
 
-@pytest.mark.parametrize("error", [DatabaseAway("away"), OutcomeUnknown("away"), Fenced(1, 2, "http://two:1")])
-def test_a_topic_whose_maker_fails_before_it_is_ready_is_finished_by_the_next_writer(
+@pytest.mark.parametrize("error", [DatabaseUnavailable("away"), OutcomeUnknown("away"), Fenced(1, 2, "http://two:1")])
+def test_next_writer_completes_a_topic_in_creating(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """A half-made topic is finished or undone, never stuck."""
+    """A topic in creating is completed or deleted, and does not stay in creating."""
 
     async def work(bench: Bench) -> None:
         one = await bench.writer()
@@ -103,14 +103,14 @@ def test_a_topic_whose_maker_fails_before_it_is_ready_is_finished_by_the_next_wr
             await one.create()
         two = bench.manager("http://one:1")
         await two.leadership.look()
-        assert (await refusal_of(two.create())).code == "unavailable", "not 'exists': nobody can see it yet"
-        await two.tend()
+        assert (await refusal_of(two.create())).code == "unavailable", "not 'exists': clients cannot see it yet"
+        await two.reconcile()
         assert two.states() == {"t": READY}
 
     on_bench(tmp_path, work)
 
 
-def test_a_topic_that_nobody_can_finish_is_undone_after_a_while_and_its_name_is_free(
+def test_topic_that_cannot_be_completed_is_deleted_after_a_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(bench: Bench) -> None:
@@ -119,10 +119,10 @@ def test_a_topic_that_nobody_can_finish_is_undone_after_a_while_and_its_name_is_
         third.is_silent = True
 
         def fail(*_: object) -> None:
-            raise DatabaseAway("away")
+            raise DatabaseUnavailable("away")
 
         monkeypatch.setattr(one.store, "set_topic_state", fail)
-        with pytest.raises(DatabaseAway):
+        with pytest.raises(DatabaseUnavailable):
             await one.create()
         two = bench.manager("http://one:1")
         await two.leadership.look()
@@ -130,13 +130,13 @@ def test_a_topic_that_nobody_can_finish_is_undone_after_a_while_and_its_name_is_
         assert two.states() == {}
         await two.create(replication=2)
         third.is_silent = False
-        await two.tend()
+        await two.reconcile()
         assert (two.states(), third.held, two.behind) == ({"t": READY}, {}, [])
 
     on_bench(tmp_path, work)
 
 
-def test_a_deleted_topic_is_closed_at_brokers_that_come_late(tmp_path: Path) -> None:
+def test_replicas_of_a_deleted_topic_are_closed_on_returning_brokers(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
         await writer.create()
@@ -147,13 +147,13 @@ def test_a_deleted_topic_is_closed_at_brokers_that_come_late(tmp_path: Path) -> 
         assert bench.store.snapshot().topics[0].state == TopicState.DELETED
         assert len(late.held) == 2
         late.is_silent = False
-        await writer.tend()
+        await writer.reconcile()
         assert (late.held, writer.behind) == ({}, [])
 
     on_bench(tmp_path, work)
 
 
-def test_topics_that_are_made_at_once_are_spread_as_if_they_were_made_in_turn(tmp_path: Path) -> None:
+def test_concurrently_created_topics_are_placed_like_sequential_ones(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer(brokers=6)
         await asyncio.gather(*(writer.create(f"t{at}", partitions=1, replication=1) for at in range(12)))
@@ -163,7 +163,7 @@ def test_topics_that_are_made_at_once_are_spread_as_if_they_were_made_in_turn(tm
     on_bench(tmp_path, work)
 
 
-def test_to_put_a_topic_again_changes_nothing_and_to_put_more_partitions_adds_them(tmp_path: Path) -> None:
+def test_put_topic_is_idempotent_and_adds_partitions(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
         first = await writer.topics.put(writer.epoch, TopicSpec(name="t", partitions=2, owner="Topic/a"))
@@ -174,13 +174,13 @@ def test_to_put_a_topic_again_changes_nothing_and_to_put_more_partitions_adds_th
         assert [one.index for one in grown.partitions] == [0, 1, 2, 3, 4]
         assert grown.partitions[:2] == first.partitions
         fewer = writer.topics.put(writer.epoch, TopicSpec(name="t", partitions=4, owner="Topic/a"))
-        assert "there can only be more" in str(await refusal_of(fewer))
+        assert "the number cannot be decreased" in str(await refusal_of(fewer))
 
     on_bench(tmp_path, work)
 
 
-def test_changes_at_the_same_time_do_not_undo_each_other(tmp_path: Path) -> None:
-    """Who changes one setting says nothing about the others."""
+def test_concurrent_changes_of_different_settings_are_all_kept(tmp_path: Path) -> None:
+    """A change of one setting keeps the others."""
 
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
@@ -200,7 +200,7 @@ def test_changes_at_the_same_time_do_not_undo_each_other(tmp_path: Path) -> None
     on_bench(tmp_path, work)
 
 
-def test_a_change_does_not_bring_a_deleted_topic_back(tmp_path: Path) -> None:
+def test_change_does_not_restore_a_deleted_topic(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
         await writer.create()
@@ -214,7 +214,7 @@ def test_a_change_does_not_bring_a_deleted_topic_back(tmp_path: Path) -> None:
     on_bench(tmp_path, work)
 
 
-def test_a_topic_grows_once_when_it_is_asked_for_twice_at_the_same_time(tmp_path: Path) -> None:
+def test_concurrent_requests_grow_a_topic_once(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
         await writer.create(partitions=1)
@@ -226,8 +226,8 @@ def test_a_topic_grows_once_when_it_is_asked_for_twice_at_the_same_time(tmp_path
     on_bench(tmp_path, work)
 
 
-def test_of_two_owners_at_the_same_time_one_is_refused(tmp_path: Path) -> None:
-    """A topic that a resource owns refuses others, and names the resource."""
+def test_one_of_two_concurrent_owners_is_refused(tmp_path: Path) -> None:
+    """A topic with an owner refuses other owners, and the message names the owner."""
 
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
@@ -235,17 +235,17 @@ def test_of_two_owners_at_the_same_time_one_is_refused(tmp_path: Path) -> None:
         puts = [writer.topics.put(writer.epoch, TopicSpec(name="t", owner=f"Topic/{at}")) for at in range(2)]
         ends = await asyncio.gather(*puts, return_exceptions=True)
         assert [type(end).__name__ for end in ends] == ["Topic", "Refusal"]
-        assert "belongs to Topic/0" in str(ends[1])
+        assert "is owned by Topic/0" in str(ends[1])
         for owner in (None, "Topic/1"):
             refusal = await refusal_of(writer.topics.delete(writer.epoch, "t", owner))
-            assert "belongs to Topic/0" in str(refusal)
+            assert "is owned by Topic/0" in str(refusal)
         await writer.topics.delete(writer.epoch, "t", "Topic/0")
         assert writer.brokers[next(iter(writer.brokers))].given(CloseReplica)
 
     on_bench(tmp_path, work)
 
 
-def test_new_partitions_that_a_broker_does_not_open_are_opened_by_the_steward(tmp_path: Path) -> None:
+def test_reconciler_opens_new_partitions_that_a_broker_did_not_open(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
         await writer.create(partitions=1)
@@ -254,14 +254,14 @@ def test_new_partitions_that_a_broker_does_not_open_are_opened_by_the_steward(tm
         await writer.topics.put(writer.epoch, TopicSpec(name="t", partitions=3))
         assert len(third.held) == 1
         third.refuses = None
-        await writer.tend()
+        await writer.reconcile()
         assert len(third.held) == 3
 
     on_bench(tmp_path, work)
 
 
 @pytest.mark.parametrize("call", ["create", "delete"])
-def test_what_was_done_is_told_as_done_though_the_database_goes_away_right_after(
+def test_completed_change_succeeds_although_the_database_fails_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     async def work(bench: Bench) -> None:
@@ -271,11 +271,11 @@ def test_what_was_done_is_told_as_done_though_the_database_goes_away_right_after
         set_topic_state = writer.store.set_topic_state
 
         async def fail() -> None:
-            raise DatabaseAway("away")
+            raise DatabaseUnavailable("away")
 
         def set_and_go_away(epoch: int, topic_id: str, state: TopicState) -> None:
             set_topic_state(epoch, topic_id, state)
-            monkeypatch.setattr(writer.view, "refresh", fail)
+            monkeypatch.setattr(writer.metadata, "refresh", fail)
 
         monkeypatch.setattr(writer.store, "set_topic_state", set_and_go_away)
         await (writer.create() if call == "create" else writer.topics.delete(writer.epoch, "t"))

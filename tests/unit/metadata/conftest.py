@@ -1,4 +1,4 @@
-"""The same tests on SQLite and on a real PostgreSQL, each with a database of its own."""
+"""Fixtures of a store. Each test runs on SQLite and on a real PostgreSQL, with a new database."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database."""
+    """URL of an empty database."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'metadata.db'}"
         return
@@ -29,7 +29,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def store(url: str) -> Iterator[Store]:
-    """A database with tables, and nothing in them."""
+    """Store of a migrated database without rows."""
     store = open_store(url)
     store.migrate()
     yield store

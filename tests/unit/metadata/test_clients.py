@@ -1,4 +1,4 @@
-"""Registrations of producers and consumers, and the clock that tells who fell silent."""
+"""Registrations of producers and consumers, and their last-seen times."""
 
 import time
 
@@ -18,7 +18,7 @@ def epoch(store: Store) -> int:
     return epoch
 
 
-def test_a_registration_is_found_by_its_id(store: Store, epoch: int) -> None:
+def test_registration_is_found_by_its_id(store: Store, epoch: int) -> None:
     producer = store.register_producer(epoch, an_id(10), an_id(1))
     consumer = store.register_consumer(epoch, an_id(20), an_id(1), 1, (3, 4))
     assert store.find_producer(an_id(10)) == producer
@@ -37,15 +37,15 @@ def test_a_registration_is_found_by_its_id(store: Store, epoch: int) -> None:
     assert store.find_consumer(an_id(10)) is None
 
 
-def test_a_registration_that_is_made_again_changes_nothing(store: Store, epoch: int) -> None:
-    """Whoever does not know what came of a registration may just try again with the same id."""
+def test_registration_is_idempotent(store: Store, epoch: int) -> None:
+    """After an unknown outcome, a client can retry with the same id."""
     producer = store.register_producer(epoch, an_id(10), an_id(1))
     consumer = store.register_consumer(epoch, an_id(20), an_id(1), None, (3, 4))
     assert store.register_producer(epoch, an_id(10), an_id(1)) == producer
     assert store.register_consumer(epoch, an_id(20), an_id(1), None, (9, 9)) == consumer
 
 
-def test_an_id_belongs_to_one_topic(store: Store, epoch: int) -> None:
+def test_client_id_cannot_be_registered_with_another_topic(store: Store, epoch: int) -> None:
     ready_topic(store, epoch, a_topic(2, "other"))
     store.register_producer(epoch, an_id(10), an_id(1))
     store.register_consumer(epoch, an_id(20), an_id(1), None, (0, 0))
@@ -56,7 +56,7 @@ def test_an_id_belongs_to_one_topic(store: Store, epoch: int) -> None:
 
 
 @pytest.mark.parametrize("state", [TopicState.CREATING, TopicState.DELETING, TopicState.DELETED, None])
-def test_only_a_topic_that_is_ready_takes_registrations(store: Store, epoch: int, state: TopicState | None) -> None:
+def test_registration_requires_a_ready_topic(store: Store, epoch: int, state: TopicState | None) -> None:
     if state is not None:
         store.create_topic(epoch, a_topic(2, "other"))
         store.set_topic_state(epoch, an_id(2), state)
@@ -68,25 +68,25 @@ def test_only_a_topic_that_is_ready_takes_registrations(store: Store, epoch: int
     assert store.find_consumer(an_id(20)) is None
 
 
-def test_registrations_can_be_followed_without_missing_one(store: Store, epoch: int) -> None:
-    """Serials are never used again, even if the newest registration is removed before the next is made."""
+def test_new_producers_are_listed_without_gaps(store: Store, epoch: int) -> None:
+    """Serials are not reused, even if the newest registration is deleted before the next one."""
     for number in range(10, 15):
         store.register_producer(epoch, an_id(number), an_id(1))
-    first = store.newest_producers(0, 3)
+    first = store.list_new_producers(0, 3)
     assert [producer.id for _, producer in first] == [an_id(10), an_id(11), an_id(12)]
-    rest = store.newest_producers(first[-1][0], 100)
+    rest = store.list_new_producers(first[-1][0], 100)
     assert [producer.id for _, producer in rest] == [an_id(13), an_id(14)]
-    sql(store, f"DELETE FROM producers WHERE id = '{an_id(14)}'")  # noqa: S608 - a number of ours
+    sql(store, f"DELETE FROM producers WHERE id = '{an_id(14)}'")  # noqa: S608 - no user input
     store.register_producer(epoch, an_id(15), an_id(1))
-    assert [producer.id for _, producer in store.newest_producers(rest[-1][0], 100)] == [an_id(15)]
+    assert [producer.id for _, producer in store.list_new_producers(rest[-1][0], 100)] == [an_id(15)]
 
 
-def test_clients_that_fell_silent_are_not_active_until_they_are_heard_of(store: Store, epoch: int) -> None:
+def test_clients_are_inactive_after_the_timeout_until_they_are_touched(store: Store, epoch: int) -> None:
     for number in (1, 2, 3):
         store.register_producer(epoch, an_id(10 + number), an_id(1))
         store.register_consumer(epoch, an_id(20 + number), an_id(1), None, (0, 0))
     for table in ("producers", "consumers"):
-        sql(store, f"UPDATE {table} SET seen_ms = seen_ms - 60000")  # noqa: S608 - a name of ours
+        sql(store, f"UPDATE {table} SET seen_ms = seen_ms - 60000")  # noqa: S608 - no user input
     store.touch_producers([an_id(13), an_id(11), an_id(99), an_id(11)])
     store.touch_consumers([an_id(22)])
     store.touch_consumers([])
@@ -95,7 +95,7 @@ def test_clients_that_fell_silent_are_not_active_until_they_are_heard_of(store: 
     assert [p.active for p in store.list_producers("", 9, 100)] == [True, True, True]
 
 
-def test_more_ids_are_touched_than_fit_into_one_statement(store: Store, epoch: int) -> None:
+def test_touch_accepts_more_ids_than_fit_into_one_statement(store: Store, epoch: int) -> None:
     store.register_producer(epoch, an_id(2499), an_id(1))
     sql(store, "UPDATE producers SET seen_ms = 0")
     store.touch_producers([an_id(number) for number in range(2500)])
@@ -104,7 +104,7 @@ def test_more_ids_are_touched_than_fit_into_one_statement(store: Store, epoch: i
     assert found.seen_ms > 0
 
 
-def test_lists_come_in_pages(store: Store, epoch: int) -> None:
+def test_clients_are_listed_in_pages(store: Store, epoch: int) -> None:
     for number in (25, 21, 24, 22, 23):
         store.register_producer(epoch, an_id(number), an_id(1))
         store.register_consumer(epoch, an_id(number), an_id(1), None, (number, 0))
@@ -115,13 +115,13 @@ def test_lists_come_in_pages(store: Store, epoch: int) -> None:
     assert list(store.find_consumers([an_id(25), an_id(21), an_id(99)])) == [an_id(21), an_id(25)]
 
 
-def test_what_was_seen_when_is_told_by_the_databases_clock(store: Store, epoch: int) -> None:
+def test_last_seen_times_use_the_databases_clock(store: Store, epoch: int) -> None:
     def clock() -> int:
-        with store.asking() as connection:
+        with store.read_statement() as connection:
             return int(connection.execute(select(now_ms())).scalar_one())
 
     before = clock()
     producer = store.register_producer(epoch, an_id(10), an_id(1))
     assert before <= producer.seen_ms <= clock()
-    # It is the same machine here, so the two clocks agree: milliseconds since 1970, by either database.
+    # The test and both databases use the clock of one machine.
     assert abs(clock() - time.time() * 1000) < 5_000

@@ -1,4 +1,4 @@
-"""Groups in the database: what is written comes back, the writer is fenced, commits are those of owners."""
+"""Consumer groups in the database: storage, fencing of writers and members, and concurrent transactions."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ import pytest
 
 from flotilla.groups.membership import StaleGeneration, UnknownMember
 from flotilla.groups.offsets import Commit
-from flotilla.groups.state import Group, Holding, Member, Place, Strategy
+from flotilla.groups.state import Group, Holding, Member, PartitionId, Strategy
 from flotilla_manager.metadata import Store, TopicMissing, groups, open_store
 from flotilla_manager.metadata.errors import (
     Fenced,
@@ -22,7 +22,7 @@ from flotilla_manager.metadata.errors import (
 from flotilla_manager.model import TopicState
 from support.metadata import a_topic, an_id, at_once, ready_topic, sql
 
-ONE, TWO = Place(an_id(1), 0), Place(an_id(1), 1)
+ONE, TWO = PartitionId(an_id(1), 0), PartitionId(an_id(1), 1)
 NEW = Group(name="g")
 _ROUNDS = 40
 
@@ -54,32 +54,32 @@ def a_group(name: str = "g", **values: object) -> Group:
     return replace(group, **values)  # type: ignore[arg-type]
 
 
-def at(place: Place, offset: int, note: str | None = None) -> Commit:
-    return Commit(place=place, offset=offset, note=note)
+def at(place: PartitionId, offset: int, note: str | None = None) -> Commit:
+    return Commit(tp=place, offset=offset, note=note)
 
 
-def offsets_of(store: Store, name: str = "g") -> dict[Place, int]:
-    return {one.place: one.offset for one in store.commits_of(name) or ()}
+def offsets_of(store: Store, name: str = "g") -> dict[PartitionId, int]:
+    return {one.tp: one.offset for one in store.committed_offsets(name) or ()}
 
 
-def test_a_group_comes_back_as_it_was_written(store: Store, epoch: int) -> None:
+def test_saved_group_is_loaded_unchanged(store: Store, epoch: int) -> None:
     group = a_group()
     store.save_group(epoch, NEW, group)
-    assert store.load_group("g") == store.take_group(epoch, "g") == group
-    assert store.load_group("nobody") is None
+    assert store.load_group("g") == store.load_group_as_writer(epoch, "g") == group
+    assert store.load_group("missing") is None
     later = replace(
         group,
         generation=2,
         strategy=Strategy.RANGE,
         members={"b": a_member("b", joined=2, synced=2)},
-        holdings={TWO: owned(None, 2, "b"), Place(an_id(2), 1): owned("b", 2)},
+        holdings={TWO: owned(None, 2, "b"), PartitionId(an_id(2), 1): owned("b", 2)},
     )
     store.save_group(epoch, group, later)
     assert store.load_group("g") == later
 
 
-def test_only_what_differs_is_written(store: Store, epoch: int) -> None:
-    """Rows that stay as they are are not touched: a group of a thousand members changes a row at a time."""
+def test_save_group_writes_only_changed_rows(store: Store, epoch: int) -> None:
+    """A change of one member of a large group writes one row."""
     group = a_group(members={"a": a_member(), "b": a_member("b")})
     store.save_group(epoch, NEW, group)
     sql(store, "UPDATE members SET timeout_ms = 77 WHERE id = 'b'")
@@ -89,30 +89,30 @@ def test_only_what_differs_is_written(store: Store, epoch: int) -> None:
     assert (found.members["a"].synced, found.members["b"].timeout_ms) == (2, 77)
 
 
-def test_a_writer_that_was_replaced_changes_no_group(store: Store, epoch: int) -> None:
-    """Guarantee 6: fenced by the epoch, in every transaction."""
+def test_replaced_writer_cannot_change_groups(store: Store, epoch: int) -> None:
+    """Guarantee 6: every transaction checks the epoch."""
     store.save_group(epoch, NEW, a_group())
     store.take_over("http://other")
     with pytest.raises(Fenced):
         store.save_group(epoch, a_group(), a_group(members={}, holdings={}, generation=2))
     with pytest.raises(Fenced):
         store.delete_group(epoch, "g", force=True)
-    for read in (lambda: store.take_group(epoch, "g"), lambda: store.load_groups_with_members(epoch, "", 10)):
+    for read in (lambda: store.load_group_as_writer(epoch, "g"), lambda: store.load_groups_with_members(epoch, "", 10)):
         with pytest.raises(Fenced):
             read()
     assert store.load_group("g") == a_group()
 
 
-def test_a_group_that_is_not_as_the_writer_remembers_it_is_not_written(store: Store, epoch: int) -> None:
-    """A write that was given up may take effect after all; the next one must not build on what was before it."""
+def test_save_group_rejects_an_outdated_generation(store: Store, epoch: int) -> None:
+    """A write of unknown outcome may be committed; the next write must not overwrite it."""
     store.save_group(epoch, NEW, a_group())
     store.save_group(epoch, a_group(), a_group(generation=2))
-    with pytest.raises(GroupChanged, match="has generation 2, not 1"):
+    with pytest.raises(GroupChanged, match="has generation 2; expected 1"):
         store.save_group(epoch, a_group(), a_group(members={}, holdings={}, generation=3))
     assert store.load_group("g") == a_group(generation=2)
 
 
-def test_groups_with_members_are_found_page_by_page(store: Store, epoch: int) -> None:
+def test_groups_with_members_are_loaded_in_pages(store: Store, epoch: int) -> None:
     for name in ("a", "b", "c", "d"):
         store.save_group(epoch, Group(name=name), a_group(name))
     store.save_group(epoch, a_group("b"), a_group("b", members={}, holdings={}, generation=2))
@@ -121,9 +121,9 @@ def test_groups_with_members_are_found_page_by_page(store: Store, epoch: int) ->
     assert store.load_groups_with_members(epoch, "c", 2) == [a_group("d")]
 
 
-def test_groups_are_listed_with_the_topics_that_they_committed_to(store: Store, epoch: int) -> None:
+def test_groups_are_listed_with_their_committed_topics(store: Store, epoch: int) -> None:
     store.save_group(epoch, Group(name="a"), a_group("a"))
-    store.commit("b", [at(ONE, 1), at(TWO, 2), at(Place(an_id(2), 0), 3)], None)
+    store.commit_offsets("b", [at(ONE, 1), at(TWO, 2), at(PartitionId(an_id(2), 0), 3)], None)
     listed = store.list_groups("", 10)
     assert [(one.group.name, one.committed) for one in listed] == [("a", ()), ("b", (an_id(1), an_id(2)))]
     assert listed[0].group == a_group("a")
@@ -131,16 +131,16 @@ def test_groups_are_listed_with_the_topics_that_they_committed_to(store: Store, 
     assert [one.group.name for one in store.list_groups("", 1)] == ["a"]
 
 
-def test_a_member_commits_to_what_it_owns(store: Store, epoch: int) -> None:
+def test_member_commits_offsets_of_partitions_that_it_owns(store: Store, epoch: int) -> None:
     store.save_group(epoch, NEW, a_group())
-    store.commit("g", [at(ONE, 5, "half-way"), at(TWO, 7)], ("a", 1))
-    store.commit("g", [at(ONE, 3)], ("a", 1))
-    found = store.commits_of("g")
+    store.commit_offsets("g", [at(ONE, 5, "half-way"), at(TWO, 7)], ("a", 1))
+    store.commit_offsets("g", [at(ONE, 3)], ("a", 1))
+    found = store.committed_offsets("g")
     assert found is not None
-    assert [(one.place, one.offset, one.note) for one in found] == [(ONE, 3, None), (TWO, 7, None)]
+    assert [(one.tp, one.offset, one.note) for one in found] == [(ONE, 3, None), (TWO, 7, None)]
     assert all(one.committed_ms > 1_600_000_000_000 for one in found)
-    assert store.commits_of("g", an_id(2)) == []
-    assert store.commits_of("nobody") is None
+    assert store.committed_offsets("g", an_id(2)) == []
+    assert store.committed_offsets("missing") is None
 
 
 @pytest.mark.parametrize(
@@ -153,111 +153,111 @@ def test_a_member_commits_to_what_it_owns(store: Store, epoch: int) -> None:
         (("b", 3), NotOwner),
     ],
 )
-def test_a_commit_is_fenced_and_changes_nothing(
+def test_commit_of_a_fenced_member_changes_nothing(
     store: Store, epoch: int, member: tuple[str, int], error: type[Exception]
 ) -> None:
-    """A member that was replaced, fell silent, or no longer owns a partition commits to none of them."""
+    """If a member is unknown, of an old generation, or not the owner of one partition, no offset is committed."""
     members = {"a": a_member(joined=2), "b": a_member("b", joined=3)}
     holdings = {ONE: owned("a", 3), TWO: owned("a", 2)}
     store.save_group(epoch, NEW, a_group(generation=4, members=members, holdings=holdings))
     with pytest.raises(error) as caught:
-        store.commit("g", [at(TWO, 8), at(ONE, 8)], member)
+        store.commit_offsets("g", [at(TWO, 8), at(ONE, 8)], member)
     if isinstance(caught.value, NotOwner):
         assert ONE in caught.value.places
-    assert store.commits_of("g") == []
+    assert store.committed_offsets("g") == []
 
 
-def test_without_members_anybody_commits_and_makes_the_group(store: Store, epoch: int) -> None:
-    store.commit("g", [at(ONE, 5)], None)
+def test_commit_without_a_member_creates_the_group(store: Store, epoch: int) -> None:
+    store.commit_offsets("g", [at(ONE, 5)], None)
     assert store.load_group("g") == Group(name="g")
     group = a_group()
     store.save_group(epoch, Group(name="g"), group)
     assert offsets_of(store) == {ONE: 5}
     with pytest.raises(GroupHasMembers, match="1 member"):
-        store.commit("g", [at(ONE, 6)], None)
+        store.commit_offsets("g", [at(ONE, 6)], None)
     with pytest.raises(UnknownMember):
-        store.commit("nobody", [at(ONE, 6)], ("a", 1))
-    assert store.load_group("nobody") is None
+        store.commit_offsets("missing", [at(ONE, 6)], ("a", 1))
+    assert store.load_group("missing") is None
 
 
-def test_a_reset_takes_the_members_out_in_the_same_transaction(store: Store, epoch: int) -> None:
-    """Otherwise their next commit would undo it."""
+def test_reset_removes_members_and_sets_offsets_in_one_transaction(store: Store, epoch: int) -> None:
+    """Otherwise their next commit would overwrite the reset."""
     store.save_group(epoch, NEW, a_group())
-    store.commit("g", [at(ONE, 5)], ("a", 1))
+    store.commit_offsets("g", [at(ONE, 5)], ("a", 1))
     store.save_group(epoch, a_group(), a_group(members={}, holdings={}, generation=2), [at(ONE, 0), at(TWO, 1)])
     assert offsets_of(store) == {ONE: 0, TWO: 1}
     with pytest.raises(UnknownMember):
-        store.commit("g", [at(ONE, 6)], ("a", 1))
+        store.commit_offsets("g", [at(ONE, 6)], ("a", 1))
 
 
-def test_a_group_with_members_is_deleted_by_force_only(store: Store, epoch: int) -> None:
+def test_group_with_members_is_deleted_only_with_force(store: Store, epoch: int) -> None:
     store.save_group(epoch, NEW, a_group())
-    store.commit("g", [at(ONE, 5)], ("a", 1))
+    store.commit_offsets("g", [at(ONE, 5)], ("a", 1))
     with pytest.raises(GroupHasMembers):
         store.delete_group(epoch, "g")
     assert offsets_of(store) == {ONE: 5}
     store.delete_group(epoch, "g", force=True)
     assert store.load_group("g") is None
-    assert [sql(store, f"SELECT * FROM {table}") for table in ("members", "holdings", "commits")] == [[], [], []]  # noqa: S608 - names of ours
+    assert [sql(store, f"SELECT * FROM {table}") for table in ("members", "holdings", "commits")] == [[], [], []]  # noqa: S608 - no user input
     with pytest.raises(GroupMissing):
         store.delete_group(epoch, "g")
 
 
-def test_groups_begin_where_those_that_were_deleted_ended(store: Store, epoch: int) -> None:
-    """The generation of a name never goes back, so that nothing said in a group that is gone counts in the next."""
+def test_new_groups_start_at_the_highest_generation_of_deleted_groups(store: Store, epoch: int) -> None:
+    """Generations never decrease, so requests of members of a deleted group are invalid in a new one of that name."""
     store.save_group(epoch, NEW, a_group(generation=7))
     store.save_group(epoch, Group(name="other"), a_group("other"))
     store.delete_group(epoch, "g", force=True)
     store.delete_group(epoch, "other", force=True)
-    assert store.take_group(epoch, "g") == Group(name="g", generation=7)
+    assert store.load_group_as_writer(epoch, "g") == Group(name="g", generation=7)
     assert store.load_group("g") is None
-    store.commit("g", [at(ONE, 1)], None)
+    store.commit_offsets("g", [at(ONE, 1)], None)
     assert store.load_group("g") == Group(name="g", generation=7)
     store.save_group(epoch, Group(name="third", generation=7), a_group("third", generation=8))
     with pytest.raises(GroupChanged):
         store.save_group(epoch, Group(name="fourth"), a_group("fourth"))
 
 
-def test_there_are_only_so_many_groups(store: Store, epoch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_groups_is_limited(store: Store, epoch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "GROUPS_MAX", 2)
     store.save_group(epoch, Group(name="a"), a_group("a"))
-    store.commit("b", [at(ONE, 1)], None)
-    with pytest.raises(TooManyGroups, match="no more than 2"):
+    store.commit_offsets("b", [at(ONE, 1)], None)
+    with pytest.raises(TooManyGroups, match="the limit is 2"):
         store.save_group(epoch, Group(name="c"), a_group("c"))
     with pytest.raises(TooManyGroups):
-        store.commit("c", [at(ONE, 1)], None)
-    store.commit("b", [at(ONE, 2)], None)
+        store.commit_offsets("c", [at(ONE, 1)], None)
+    store.commit_offsets("b", [at(ONE, 2)], None)
 
 
-def test_a_topic_that_is_removed_takes_its_holdings_and_commits_along(store: Store, epoch: int) -> None:
-    other = Place(an_id(2), 0)
+def test_deleting_a_topic_deletes_its_holdings_and_commits(store: Store, epoch: int) -> None:
+    other = PartitionId(an_id(2), 0)
     group = a_group(holdings={ONE: owned("a"), other: owned("a")})
     store.save_group(epoch, NEW, group)
-    store.commit("g", [at(ONE, 5), at(other, 6)], ("a", 1))
+    store.commit_offsets("g", [at(ONE, 5), at(other, 6)], ("a", 1))
     store.set_topic_state(epoch, an_id(1), TopicState.DELETING)
     assert offsets_of(store) == {other: 6}
     assert store.load_group("g") == replace(group, holdings={other: owned("a")})
     with pytest.raises(TopicMissing, match="deleting"):
-        store.commit("g", [at(other, 7), at(ONE, 7)], ("a", 1))
+        store.commit_offsets("g", [at(other, 7), at(ONE, 7)], ("a", 1))
     with pytest.raises(TopicMissing):
         store.save_group(epoch, group, a_group(holdings={ONE: owned("a", 2)}))
     assert offsets_of(store) == {other: 6}
 
 
-# -- at the same time ---------------------------------------------------------------------------------------
+# -- concurrency --------------------------------------------------------------------------------------------
 
 
 def both(url: str, one: Callable[[Store], object], other: Callable[[Store], object]) -> list[Exception | None]:
-    """Do two things at once, each with connections of its own; tell what they raised."""
+    """Run two functions concurrently, each with its own store; return their exceptions."""
     start = threading.Barrier(2)
 
     def work(which: int) -> Exception | None:
         store = open_store(url)
         try:
-            store.version()  # it is connected
+            store.version()  # connects
             start.wait(10)
             (one, other)[which](store)
-        except Exception as error:  # noqa: BLE001 - the test looks at it
+        except Exception as error:  # noqa: BLE001 - returned to the test
             return error
         else:
             return None
@@ -267,37 +267,41 @@ def both(url: str, one: Callable[[Store], object], other: Callable[[Store], obje
     return at_once(work, 2)
 
 
-def test_a_commit_never_takes_effect_after_the_partition_was_taken_away(url: str, store: Store, epoch: int) -> None:
-    """A commit and a take-away at the same time: the new owner begins where the last accepted commit ended."""
+def test_commit_concurrent_with_revocation_is_seen_by_the_new_owner_or_rejected(
+    url: str, store: Store, epoch: int
+) -> None:
+    """The new owner starts at the last accepted commit."""
     group = a_group(members={"a": a_member(), "b": a_member("b")}, holdings={ONE: owned("a")})
     store.save_group(epoch, NEW, group)
     for number in range(_ROUNDS):
-        owner, heir = ("a", "b") if number % 2 == 0 else ("b", "a")
-        taken = replace(group, generation=group.generation + 1, holdings={ONE: owned(heir, since=group.generation + 1)})
-        seen: list[dict[Place, int]] = []
+        owner, next_owner = ("a", "b") if number % 2 == 0 else ("b", "a")
+        taken = replace(
+            group, generation=group.generation + 1, holdings={ONE: owned(next_owner, since=group.generation + 1)}
+        )
+        seen: list[dict[PartitionId, int]] = []
 
-        def take_away(other: Store, before: Group = group, after: Group = taken) -> None:
+        def revoke(other: Store, before: Group = group, after: Group = taken) -> None:
             other.save_group(epoch, before, after)
             seen.append(offsets_of(other))  # noqa: B023 - called within this round
 
         def commit(other: Store, owner: str = owner, generation: int = group.generation, offset: int = number) -> None:
-            other.commit("g", [at(ONE, offset + 1)], (owner, generation))
+            other.commit_offsets("g", [at(ONE, offset + 1)], (owner, generation))
 
-        refused, failed = both(url, commit, take_away)
+        refused, failed = both(url, commit, revoke)
         assert failed is None
         assert refused is None or isinstance(refused, NotOwner), refused
-        assert offsets_of(store) == seen[0], "what the new owner begins with is what stays"
+        assert offsets_of(store) == seen[0], "no commit after the new owner has read the offsets"
         assert (seen[0].get(ONE) == number + 1) == (refused is None)
         group = taken
 
 
-def test_a_commit_and_the_removal_of_its_topic_leave_nothing_behind(url: str, store: Store, epoch: int) -> None:
+def test_commit_concurrent_with_topic_deletion_leaves_no_row(url: str, store: Store, epoch: int) -> None:
     for number in range(10, 10 + _ROUNDS // 2):
         topic = ready_topic(store, epoch, a_topic(number, f"t{number}"))
-        place = Place(topic.id, 0)
+        place = PartitionId(topic.id, 0)
         refused, failed = both(
             url,
-            lambda other, place=place: other.commit("g", [at(place, 1)], None),  # type: ignore[misc]
+            lambda other, place=place: other.commit_offsets("g", [at(place, 1)], None),  # type: ignore[misc]
             lambda other, topic=topic: other.set_topic_state(epoch, topic.id, TopicState.DELETING),  # type: ignore[misc]
         )
         assert failed is None
@@ -305,12 +309,12 @@ def test_a_commit_and_the_removal_of_its_topic_leave_nothing_behind(url: str, st
         assert offsets_of(store).get(place) is None
 
 
-def test_a_commit_without_members_and_the_first_join_are_never_both_unaware(url: str, store: Store, epoch: int) -> None:
+def test_commit_without_a_member_and_first_join_are_serialized(url: str, store: Store, epoch: int) -> None:
     for number in range(_ROUNDS // 2):
         name = f"g{number}"
         refused, failed = both(
             url,
-            lambda other, name=name: other.commit(name, [at(ONE, 1)], None),  # type: ignore[misc]
+            lambda other, name=name: other.commit_offsets(name, [at(ONE, 1)], None),  # type: ignore[misc]
             lambda other, name=name: other.save_group(epoch, Group(name=name), a_group(name)),  # type: ignore[misc]
         )
         assert failed is None
@@ -319,53 +323,53 @@ def test_a_commit_without_members_and_the_first_join_are_never_both_unaware(url:
         assert offsets_of(store, name) == ({ONE: 1} if refused is None else {})
 
 
-def test_many_members_commit_at_once(url: str, store: Store, epoch: int) -> None:
-    """They share the group's row: nobody waits in a circle, and nothing is lost."""
-    places = [Place(an_id(1), 0), Place(an_id(1), 1), Place(an_id(2), 0), Place(an_id(2), 1)]
+def test_concurrent_commits_of_members_do_not_deadlock(url: str, store: Store, epoch: int) -> None:
+    """They hold shared locks of the group, and no commit is lost."""
+    places = [PartitionId(an_id(1), 0), PartitionId(an_id(1), 1), PartitionId(an_id(2), 0), PartitionId(an_id(2), 1)]
     members = {f"m{at}": a_member(f"m{at}") for at in range(4)}
     holdings = {place: owned(f"m{number}") for number, place in enumerate(places)}
     store.save_group(epoch, NEW, a_group(members=members, holdings=holdings))
 
     def work(number: int) -> None:
-        mine = open_store(url)
+        own_store = open_store(url)
         for offset in range(1, _ROUNDS + 1):
-            mine.commit("g", [at(places[number], offset)], (f"m{number}", 1))
-        mine.close()
+            own_store.commit_offsets("g", [at(places[number], offset)], (f"m{number}", 1))
+        own_store.close()
 
     at_once(work, 4)
     assert offsets_of(store) == dict.fromkeys(places, _ROUNDS)
 
 
-def test_the_writer_has_its_turn_in_a_steady_stream_of_commits(url: str, store: Store, epoch: int) -> None:
-    """Who shares a lock does not keep out those who want it alone: else a busy group could never change."""
+def test_steady_commits_do_not_starve_the_writer(url: str, store: Store, epoch: int) -> None:
+    """Shared locks do not overtake a waiting exclusive lock. Otherwise a busy group could not rebalance."""
     busy = 8
-    places = [Place(an_id(1), number) for number in range(busy)]
+    places = [PartitionId(an_id(1), number) for number in range(busy)]
     members = {f"m{number}": a_member(f"m{number}") for number in range(busy)}
     group = a_group(members=members, holdings={place: owned(f"m{place.partition}") for place in places})
     store.save_group(epoch, NEW, group)
     stop = threading.Event()
 
-    def change(mine: Store) -> float:
-        """Change the group a few times; tell how long it took at most."""
+    def change(own_store: Store) -> float:
+        """Change the group five times; return the longest time in seconds."""
         waited_s, current = 0.0, group
         for _ in range(5):
-            following = replace(current, generation=current.generation + 1)
+            changed = replace(current, generation=current.generation + 1)
             began = time.monotonic()
-            mine.save_group(epoch, current, following)
-            current, waited_s = following, max(waited_s, time.monotonic() - began)
+            own_store.save_group(epoch, current, changed)
+            current, waited_s = changed, max(waited_s, time.monotonic() - began)
         return waited_s
 
     def work(number: int) -> float:
-        mine, waited_s = open_store(url), 0.0
+        own_store, waited_s = open_store(url), 0.0
         try:
             if number == busy:
-                waited_s = change(mine)
+                waited_s = change(own_store)
             else:
                 while not stop.is_set():
-                    mine.commit("g", [at(places[number], 1)], (f"m{number}", 1))
+                    own_store.commit_offsets("g", [at(places[number], 1)], (f"m{number}", 1))
         finally:
             stop.set()
-            mine.close()
+            own_store.close()
         return waited_s
 
     assert max(at_once(work, busy + 1)) < 3

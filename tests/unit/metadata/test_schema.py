@@ -1,4 +1,4 @@
-"""The tables: made by migrations, by anybody, at any time."""
+"""Migrations of the schema, also concurrent ones."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,12 +9,12 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect
 
-from flotilla_manager.metadata import SchemaMissing, SchemaTooNew, Store, open_store, schema, tables
+from flotilla_manager.metadata import MetadataError, SchemaMissing, SchemaTooNew, Store, open_store, schema, tables
 from support.metadata import in_processes, sql
 
 
-def test_the_migrations_make_exactly_the_tables_that_the_code_uses(store: Store) -> None:
-    with store.reading() as connection:
+def test_migrations_create_the_tables_of_the_code(store: Store) -> None:
+    with store.read_transaction() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, tables.metadata) == []
 
@@ -24,11 +24,11 @@ def _described(index: Mapping[str, Any]) -> str:
     return str({**index, "dialect_options": options})
 
 
-def test_the_migrations_make_the_checks_and_indices_too(store: Store) -> None:
-    """What Alembic does not compare: the same as if the tables were made straight from the code."""
+def test_migrations_create_the_constraints_and_indexes_of_the_code(store: Store) -> None:
+    """Alembic does not compare them. They must equal those of tables created from the metadata object."""
 
     def described() -> dict[str, object]:
-        with store.reading() as connection:
+        with store.read_transaction() as connection:
             found = inspect(connection)
             return {
                 name: (
@@ -40,7 +40,7 @@ def test_the_migrations_make_the_checks_and_indices_too(store: Store) -> None:
             }
 
     migrated = described()
-    with store.writing() as connection:
+    with store.write_transaction() as connection:
         tables.metadata.drop_all(connection)
         tables.metadata.create_all(connection)
     assert described() == migrated
@@ -48,41 +48,54 @@ def test_the_migrations_make_the_checks_and_indices_too(store: Store) -> None:
     assert "uq_topics_name_alive" in str(migrated["topics"])
 
 
-def test_the_newest_migration_is_the_one_that_the_code_asks_for() -> None:
+def test_head_is_the_newest_migration() -> None:
     assert ScriptDirectory(str(schema.FOLDER)).get_heads() == [schema.HEAD]
 
 
-def test_four_processes_that_migrate_at_once_make_one_cluster(url: str) -> None:
+def test_concurrent_migrations_generate_one_cluster_id(url: str) -> None:
     ids = in_processes("migrate", url, [[]] * 4)
     assert len(ids) == 4
     assert len(set(ids)) == 1
 
 
-def test_migrating_again_changes_nothing(store: Store) -> None:
+def test_migration_is_idempotent(store: Store) -> None:
     before = store.snapshot()
     store.migrate()
     assert store.is_migrated()
     assert store.snapshot() == before
 
 
-def test_a_clusters_id_comes_from_the_random_source_that_was_given(url: str) -> None:
+def test_cluster_id_is_generated_from_the_given_random_source(url: str) -> None:
     store = open_store(url, random_bytes=lambda count: b"\xab" * count)
     store.migrate()
     assert store.snapshot().cluster_id == "ab" * 16
     store.close()
 
 
-def test_a_database_without_tables_is_recognised(url: str) -> None:
+def test_database_without_tables_raises_schema_missing(url: str) -> None:
     store = open_store(url)
     assert not store.is_migrated()
-    with pytest.raises(SchemaMissing, match="migrate it first"):
+    with pytest.raises(SchemaMissing, match="start a writer to migrate it"):
         store.snapshot()
-    with pytest.raises(SchemaMissing, match="migrate it first"):
+    with pytest.raises(SchemaMissing, match="start a writer to migrate it"):
         store.take_over("http://writer")
     store.close()
 
 
-def test_tables_of_a_newer_version_are_left_alone(store: Store) -> None:
+def test_tables_of_an_older_version_raise_schema_missing(store: Store) -> None:
+    sql(store, "UPDATE alembic_version SET version_num = '0001'")
+    sql(store, "ALTER TABLE topics RENAME COLUMN retention_ms TO keeps_ms")
+    with pytest.raises(SchemaMissing, match="start a writer to migrate it"):
+        store.snapshot()
+
+
+def test_invalid_statement_on_current_tables_is_not_reported_as_schema_missing(store: Store) -> None:
+    with pytest.raises(MetadataError) as caught:
+        sql(store, "SELECT no_such_function()")
+    assert not isinstance(caught.value, SchemaMissing)
+
+
+def test_tables_of_a_newer_version_are_not_changed(store: Store) -> None:
     sql(store, "UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(SchemaTooNew, match="9999"):
         store.is_migrated()
@@ -90,7 +103,7 @@ def test_tables_of_a_newer_version_are_left_alone(store: Store) -> None:
         store.migrate()
 
 
-def test_there_is_one_row_of_state_and_never_a_second(store: Store) -> None:
+def test_second_row_of_state_is_rejected(store: Store) -> None:
     with pytest.raises(Exception, match="one_row"):
         sql(
             store,

@@ -1,11 +1,11 @@
-"""Tokens in the database: made and removed by the writer alone, and seen with the snapshot."""
+"""Tokens in the database: changes by the writer only, and loading with the snapshot."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from flotilla.access import Grant, Token, digest_of, make_text
+from flotilla.access import Grant, Token, digest_of, generate_token
 from flotilla_manager.metadata import Fenced, IdTaken, Store
 from flotilla_manager.metadata import tokens as stored
 from flotilla_manager.metadata.errors import TooManyTokens
@@ -13,7 +13,7 @@ from support.metadata import a_broker, a_topic, ready_topic, sql
 
 
 def a_token(number: int = 1, **values: Any) -> Token:  # noqa: ANN401 - any of its fields
-    """Make a token that nobody has stored yet."""
+    """Make a token that is not stored yet."""
     token = Token(
         id=f"{number:016x}",
         name=f"token {number}",
@@ -29,17 +29,17 @@ def epoch(store: Store) -> int:
     return store.take_over("http://writer")
 
 
-def test_a_token_is_found_as_it_was_made(store: Store, epoch: int) -> None:
+def test_created_token_is_loaded_unchanged(store: Store, epoch: int) -> None:
     full = a_token(2, bytes_per_s=1 << 40, requests_per_s=5, in_flight_bytes=7, expires_ms=1 << 50, name="größer 'x'")
     for token in (full, a_token(1)):
         store.create_token(epoch, token)
     assert store.list_tokens() == (a_token(1), full)
-    assert store.list_tokens()[1] is store.list_tokens()[1], "what was read before is not made anew"
+    assert store.list_tokens()[1] is store.list_tokens()[1], "parsed tokens are cached"
     assert store.snapshot().tokens == (a_token(1), full)
 
 
-def test_tokens_come_with_a_new_version(store: Store, epoch: int) -> None:
-    """Whoever sees anything new sees it: a revoked token does not outlive the next look at the version."""
+def test_changes_of_tokens_increment_the_version(store: Store, epoch: int) -> None:
+    """Managers reload tokens when the version changes, so a revoked token is rejected after the next poll."""
     before = store.version()
     store.create_token(epoch, a_token())
     made = store.version()
@@ -50,10 +50,8 @@ def test_tokens_come_with_a_new_version(store: Store, epoch: int) -> None:
     assert not store.delete_token(epoch, a_token().id)
 
 
-def test_to_make_the_same_token_again_changes_nothing_and_another_one_of_its_id_is_refused(
-    store: Store, epoch: int
-) -> None:
-    """Whoever does not know what came of it may just try again."""
+def test_create_token_is_idempotent_and_rejects_another_token_with_the_id(store: Store, epoch: int) -> None:
+    """After an unknown outcome, the writer can retry."""
     store.create_token(epoch, a_token())
     store.create_token(epoch, a_token())
     with pytest.raises(IdTaken, match="0000000000000001"):
@@ -61,7 +59,7 @@ def test_to_make_the_same_token_again_changes_nothing_and_another_one_of_its_id_
     assert store.list_tokens() == (a_token(),)
 
 
-def test_an_old_writer_neither_makes_nor_removes_tokens(store: Store, epoch: int) -> None:
+def test_replaced_writer_cannot_change_tokens(store: Store, epoch: int) -> None:
     store.create_token(epoch, a_token())
     store.take_over("http://another")
     with pytest.raises(Fenced):
@@ -71,18 +69,18 @@ def test_an_old_writer_neither_makes_nor_removes_tokens(store: Store, epoch: int
     assert store.list_tokens() == (a_token(),)
 
 
-def test_there_are_so_many_tokens_and_no_more(store: Store, epoch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_tokens_is_limited(store: Store, epoch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "TOKENS_MAX", 2)
     for number in (1, 2):
         store.create_token(epoch, a_token(number))
-    with pytest.raises(TooManyTokens, match="there are 2 tokens; 2 is the limit"):
+    with pytest.raises(TooManyTokens, match="the number of tokens is 2; the limit is 2"):
         store.create_token(epoch, a_token(3))
     assert [token.id for token in store.list_tokens()] == [a_token(1).id, a_token(2).id]
     store.create_token(epoch, a_token(2))
 
 
-def test_tokens_whose_time_is_long_over_are_forgotten_when_another_is_made(store: Store, epoch: int) -> None:
-    """They do not count for ever; those that are over since yesterday are still shown."""
+def test_create_token_deletes_tokens_that_expired_long_ago(store: Store, epoch: int) -> None:
+    """Recently expired tokens are kept and listed."""
     long_ago, yesterday, never = a_token(1, expires_ms=99), a_token(2, expires_ms=100), a_token(3)
     for token in (long_ago, yesterday, never):
         store.create_token(epoch, token)
@@ -91,27 +89,25 @@ def test_tokens_whose_time_is_long_over_are_forgotten_when_another_is_made(store
     assert store.list_tokens() == (yesterday, never, new)
 
 
-def test_a_token_that_is_not_understood_opens_nothing_and_harms_no_other(
-    store: Store, epoch: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_invalid_token_is_left_out_and_logged_once(store: Store, epoch: int, caplog: pytest.LogCaptureFixture) -> None:
     for number in (1, 2):
         store.create_token(epoch, a_token(number))
-    sql(store, f"UPDATE tokens SET grants = 'fly:*' WHERE id = '{a_token(1).id}'")  # noqa: S608 - a number of ours
-    stored._token.cache_clear()  # it is said once
+    sql(store, f"UPDATE tokens SET grants = 'fly:*' WHERE id = '{a_token(1).id}'")  # noqa: S608 - no user input
+    stored._token.cache_clear()  # the error is logged once per cached row
     for _ in range(2):
         assert store.snapshot().tokens == (a_token(2),)
     assert caplog.text.count(a_token(1).id) == 1
 
 
-def test_a_rebuild_leaves_tokens_as_they_are(store: Store, epoch: int) -> None:
+def test_rebuild_keeps_tokens(store: Store, epoch: int) -> None:
     ready_topic(store, epoch, a_topic())
     store.create_token(epoch, a_token())
     store.replace_all([a_topic(2, "other")], [a_broker()], epoch + 1, store.snapshot().cluster_id, force=True)
     assert store.snapshot().tokens == (a_token(),)
 
 
-def test_the_text_of_a_token_is_not_in_the_database(store: Store, epoch: int) -> None:
-    token_id, text = make_text(lambda count: bytes(range(count)))
+def test_text_of_a_token_is_not_stored(store: Store, epoch: int) -> None:
+    token_id, text = generate_token(lambda count: bytes(range(count)))
     store.create_token(epoch, a_token(id=token_id, digest=digest_of(text)))
     rows = str(sql(store, "SELECT * FROM tokens"))
     assert token_id in rows

@@ -1,13 +1,13 @@
-"""Topics and brokers: what only the writer changes."""
+"""Topology in the database: topics, partitions, brokers, and the rebuild."""
 
 from dataclasses import replace
 
 import pytest
 
 from flotilla_manager.metadata import (
-    DatabaseRefused,
-    MetadataPresent,
-    NotForward,
+    DatabaseNotEmpty,
+    InvalidStateTransition,
+    StatementRejected,
     Store,
     TopicExists,
     TopicMissing,
@@ -22,7 +22,7 @@ def epoch(store: Store) -> int:
     return store.take_over("http://writer")
 
 
-def test_a_topic_is_stored_as_it_was_given(store: Store, epoch: int) -> None:
+def test_created_topic_is_loaded_unchanged(store: Store, epoch: int) -> None:
     partitions = (
         Partition(index=0, epoch=1, members=(an_id(3), an_id(1), an_id(2))),
         Partition(index=1, epoch=4, members=(an_id(2),)),
@@ -33,19 +33,19 @@ def test_a_topic_is_stored_as_it_was_given(store: Store, epoch: int) -> None:
     assert store.snapshot().topics == (made,)
 
 
-def test_a_topic_begins_in_state_creating_whatever_was_given(store: Store, epoch: int) -> None:
+def test_created_topic_is_in_state_creating(store: Store, epoch: int) -> None:
     made = store.create_topic(epoch, a_topic(state=TopicState.READY, serial=77))
     assert made.state == TopicState.CREATING
     assert store.snapshot().ready == {}
 
 
-def test_topics_are_listed_in_the_order_of_their_creation(store: Store, epoch: int) -> None:
+def test_topics_are_listed_in_the_order_of_creation(store: Store, epoch: int) -> None:
     for number, name in ((3, "c"), (1, "a"), (2, "b")):
         ready_topic(store, epoch, a_topic(number, name))
     assert list(store.snapshot().ready) == ["c", "a", "b"]
 
 
-def test_a_name_is_taken_once(store: Store, epoch: int) -> None:
+def test_topic_name_is_unique(store: Store, epoch: int) -> None:
     store.create_topic(epoch, a_topic(1))
     before = store.snapshot()
     with pytest.raises(TopicExists, match="'orders'") as caught:
@@ -54,15 +54,15 @@ def test_a_name_is_taken_once(store: Store, epoch: int) -> None:
     assert store.snapshot() == before
 
 
-def test_the_database_itself_refuses_a_second_topic_of_a_name(store: Store, epoch: int) -> None:
+def test_unique_index_rejects_a_second_topic_of_a_name(store: Store, epoch: int) -> None:
     store.create_topic(epoch, a_topic(1))
     columns = "name, state, created_ms"
-    with pytest.raises(DatabaseRefused):
+    with pytest.raises(StatementRejected):
         sql(store, f"INSERT INTO topics (id, {columns}) SELECT '{an_id(2)}', {columns} FROM topics")  # noqa: S608
 
 
-def test_a_name_is_free_as_soon_as_its_topic_is_being_deleted(store: Store, epoch: int) -> None:
-    """A topic that is made again under the same name is another one; the old one stays as a tombstone."""
+def test_name_of_a_topic_is_free_from_deleting_on(store: Store, epoch: int) -> None:
+    """A topic that is created again with the same name has another id; the old one stays as a tombstone."""
     ready_topic(store, epoch, a_topic(1))
     store.set_topic_state(epoch, an_id(1), TopicState.DELETING)
     ready_topic(store, epoch, a_topic(2))
@@ -77,8 +77,8 @@ def test_a_name_is_free_as_soon_as_its_topic_is_being_deleted(store: Store, epoc
     ]
 
 
-def test_a_topic_keeps_its_partitions_until_it_is_deleted(store: Store, epoch: int) -> None:
-    """Brokers have to be told to close replicas, so it must be known which they are."""
+def test_topic_keeps_its_partitions_until_it_is_deleted(store: Store, epoch: int) -> None:
+    """The writer needs them to close the replicas on brokers."""
     made = ready_topic(store, epoch)
     store.set_topic_state(epoch, made.id, TopicState.DELETING)
     assert store.snapshot().topics_by_id[made.id].partitions == made.partitions
@@ -89,14 +89,14 @@ def test_a_topic_keeps_its_partitions_until_it_is_deleted(store: Store, epoch: i
 
 
 @pytest.mark.parametrize("end", [TopicState.READY, TopicState.DELETED])
-def test_a_half_made_topic_is_found_by_the_next_writer_and_finished_or_undone(
+def test_next_writer_finds_a_topic_in_creating_and_completes_or_deletes_it(
     store: Store, epoch: int, end: TopicState
 ) -> None:
     made = store.create_topic(epoch, a_topic())
-    following = store.take_over("http://next")
-    half = [topic for topic in store.snapshot().topics if topic.state == TopicState.CREATING]
-    assert half == [made]
-    store.set_topic_state(following, made.id, end)
+    next_epoch = store.take_over("http://next")
+    creating = [topic for topic in store.snapshot().topics if topic.state == TopicState.CREATING]
+    assert creating == [made]
+    store.set_topic_state(next_epoch, made.id, end)
     assert store.snapshot().topics_by_id[made.id].state == end
 
 
@@ -108,17 +108,17 @@ def test_a_half_made_topic_is_found_by_the_next_writer_and_finished_or_undone(
         (TopicState.DELETED, TopicState.DELETING),
     ],
 )
-def test_a_topics_state_never_goes_back(store: Store, epoch: int, first: TopicState, then: TopicState) -> None:
+def test_topic_state_cannot_go_back(store: Store, epoch: int, first: TopicState, then: TopicState) -> None:
     store.create_topic(epoch, a_topic())
     store.set_topic_state(epoch, an_id(1), first)
-    store.set_topic_state(epoch, an_id(1), first)  # the same again is no step back
+    store.set_topic_state(epoch, an_id(1), first)  # the same state is accepted
     before = store.snapshot()
-    with pytest.raises(NotForward, match=f"is {first}: it does not become {then} again"):
+    with pytest.raises(InvalidStateTransition, match=f"is {first}; it cannot become {then}"):
         store.set_topic_state(epoch, an_id(1), then)
     assert store.snapshot() == before
 
 
-def test_deleting_a_topic_removes_its_clients_and_nobody_elses(store: Store, epoch: int) -> None:
+def test_deleting_a_topic_deletes_only_its_clients(store: Store, epoch: int) -> None:
     for topic in (1, 2):
         ready_topic(store, epoch, a_topic(topic, f"topic-{topic}"))
         store.register_producer(epoch, an_id(10 + topic), an_id(topic))
@@ -130,7 +130,7 @@ def test_deleting_a_topic_removes_its_clients_and_nobody_elses(store: Store, epo
     assert sql(store, "SELECT consumer_id, next_offset FROM positions ORDER BY 2") == [(an_id(22), 7), (an_id(22), 8)]
 
 
-def test_what_is_not_there_cannot_be_changed(store: Store, epoch: int) -> None:
+def test_changes_of_missing_or_deleted_topics_are_rejected(store: Store, epoch: int) -> None:
     made = ready_topic(store, epoch)
     store.set_topic_state(epoch, made.id, TopicState.DELETING)
     with pytest.raises(TopicMissing, match="is deleting"):
@@ -141,7 +141,7 @@ def test_what_is_not_there_cannot_be_changed(store: Store, epoch: int) -> None:
         store.set_topic_state(epoch, an_id(99), TopicState.READY)
 
 
-def test_a_configuration_changes_what_is_given_and_nothing_else(store: Store, epoch: int) -> None:
+def test_configure_topic_changes_only_the_given_settings(store: Store, epoch: int) -> None:
     made = ready_topic(store, epoch, a_topic(retention_ms=1, retention_bytes=2, owner="x"))
     store.configure_topic(epoch, made.id, retention_ms=None)
     assert store.snapshot().topics == (replace(made, retention_ms=None),)
@@ -154,7 +154,7 @@ def test_a_configuration_changes_what_is_given_and_nothing_else(store: Store, ep
     assert store.snapshot().topics == (replace(made, compression="zstd"),)
 
 
-def test_partitions_that_are_added_begin_at_offset_0_for_consumers_that_are_there(store: Store, epoch: int) -> None:
+def test_registered_consumers_start_at_offset_0_of_added_partitions(store: Store, epoch: int) -> None:
     made = ready_topic(store, epoch, a_topic(partitions=2))
     store.register_consumer(epoch, an_id(20), made.id, None, (5, 6))
     more = a_topic(partitions=4).partitions[2:]
@@ -165,29 +165,29 @@ def test_partitions_that_are_added_begin_at_offset_0_for_consumers_that_are_ther
     assert consumer.positions == (5, 6, 0, 0)
 
 
-def test_a_change_that_is_refused_leaves_nothing_behind(store: Store, epoch: int) -> None:
-    """Guarantee 7: the version and everything else stay as they were."""
+def test_rejected_change_is_rolled_back(store: Store, epoch: int) -> None:
+    """Guarantee 7: neither the version nor anything else changes."""
     made = ready_topic(store, epoch)
     before = store.snapshot()
-    with pytest.raises(DatabaseRefused):
-        store.add_partitions(epoch, made.id, a_topic(partitions=3).partitions)  # 0 and 1 are there already
+    with pytest.raises(StatementRejected):
+        store.add_partitions(epoch, made.id, a_topic(partitions=3).partitions)  # 0 and 1 exist
     twice = Partition(index=0, epoch=1, members=(an_id(1), an_id(1)))
-    with pytest.raises(DatabaseRefused):
+    with pytest.raises(StatementRejected):
         store.create_topic(epoch, replace(a_topic(2, "other"), partitions=(twice,)))
     assert store.snapshot() == before
 
 
-def test_brokers_are_listed_in_the_order_of_their_arrival_and_changed_in_place(store: Store, epoch: int) -> None:
+def test_brokers_are_listed_in_the_order_of_registration_and_updated_in_place(store: Store, epoch: int) -> None:
     first, second = a_broker(9, rack="r1"), a_broker(3, host="::1")
     store.put_broker(epoch, first)
     store.put_broker(epoch, second)
     assert store.snapshot().brokers == (first, second)
-    gone = replace(first, removed=True, active=False, cordoned=True, wanted=False, port=1, rack=None)
-    store.put_broker(epoch, gone)
-    assert store.snapshot().brokers == (gone, second)
+    removed = replace(first, removed=True, active=False, cordoned=True, wanted=False, port=1, rack=None)
+    store.put_broker(epoch, removed)
+    assert store.snapshot().brokers == (removed, second)
 
 
-def test_every_change_is_a_new_version(store: Store, epoch: int) -> None:
+def test_every_change_of_topology_increments_the_version(store: Store, epoch: int) -> None:
     versions = [store.version()]
     for change in (
         lambda: store.create_topic(epoch, a_topic()),
@@ -203,8 +203,8 @@ def test_every_change_is_a_new_version(store: Store, epoch: int) -> None:
     assert store.version() == versions[-1]
 
 
-def test_a_snapshot_is_of_one_moment(store: Store, epoch: int) -> None:
-    """Each creation is one version, so the number of topics, partitions and the version must fit together."""
+def test_snapshot_is_consistent_during_changes(store: Store, epoch: int) -> None:
+    """Each creation increments the version, so the number of topics must match the version."""
     base = store.version()
 
     def work(at: int) -> None:
@@ -219,16 +219,16 @@ def test_a_snapshot_is_of_one_moment(store: Store, epoch: int) -> None:
     at_once(work, 3)
 
 
-def test_processes_that_create_topics_at_once_share_the_names(store: Store, url: str, epoch: int) -> None:
-    """One database, used by several processes: every name is given once, every serial once."""
+def test_concurrent_processes_create_each_name_once(store: Store, url: str, epoch: int) -> None:
+    """Each serial is assigned once."""
     serials = in_processes("create", url, [(epoch, first, 50) for first in (1000, 2000, 3000)])
-    given = [serial for of_one in serials for serial in of_one if serial]
-    assert len(given) == len(set(given)) == 50
-    assert [topic.serial for topic in store.snapshot().topics] == sorted(given)
+    assigned = [serial for each in serials for serial in each if serial]
+    assert len(assigned) == len(set(assigned)) == 50
+    assert [topic.serial for topic in store.snapshot().topics] == sorted(assigned)
     assert {topic.name for topic in store.snapshot().topics} == {f"topic-{number}" for number in range(50)}
 
 
-def test_an_empty_database_is_rebuilt_from_what_brokers_report(store: Store) -> None:
+def test_rebuild_fills_an_empty_database(store: Store) -> None:
     topics = [a_topic(5, "e", state=TopicState.READY), a_topic(2, "b", state=TopicState.READY, retention_ms=3)]
     brokers = [a_broker(1), a_broker(2)]
     before = store.version()
@@ -241,22 +241,20 @@ def test_an_empty_database_is_rebuilt_from_what_brokers_report(store: Store) -> 
     assert store.take_over("http://next") == 8
 
 
-def test_a_rebuild_replaces_topics_only_if_it_is_forced_and_keeps_the_clients_of_those_that_stay(
-    store: Store, epoch: int
-) -> None:
-    stays = ready_topic(store, epoch, a_topic(1, "stays"))
-    ready_topic(store, epoch, a_topic(2, "goes"))
+def test_rebuild_requires_force_and_keeps_clients_of_remaining_topics(store: Store, epoch: int) -> None:
+    kept_topic = ready_topic(store, epoch, a_topic(1, "kept"))
+    ready_topic(store, epoch, a_topic(2, "replaced"))
     store.register_consumer(epoch, an_id(20), an_id(1), None, (4, 5))
     store.register_consumer(epoch, an_id(21), an_id(2), None, (4, 5))
     before = store.snapshot()
-    comes = a_topic(3, "goes", state=TopicState.READY)
-    with pytest.raises(MetadataPresent, match="2 topics"):
-        store.replace_all([stays, comes], [], epoch, before.cluster_id)
+    new_topic = a_topic(3, "replaced", state=TopicState.READY)
+    with pytest.raises(DatabaseNotEmpty, match="2 topics"):
+        store.replace_all([kept_topic, new_topic], [], epoch, before.cluster_id)
     assert store.snapshot() == before
-    store.replace_all([stays, comes], [], epoch, before.cluster_id, force=True)
+    store.replace_all([kept_topic, new_topic], [], epoch, before.cluster_id, force=True)
     assert [(topic.id, topic.partitions) for topic in store.snapshot().topics] == [
-        (an_id(1), stays.partitions),
-        (an_id(3), comes.partitions),
+        (an_id(1), kept_topic.partitions),
+        (an_id(3), new_topic.partitions),
     ]
     kept = store.find_consumer(an_id(20))
     assert kept is not None
@@ -264,7 +262,7 @@ def test_a_rebuild_replaces_topics_only_if_it_is_forced_and_keeps_the_clients_of
     assert store.find_consumer(an_id(21)) is None
 
 
-def test_a_rebuild_never_takes_the_writers_epoch_back(store: Store) -> None:
+def test_rebuild_does_not_decrease_the_writer_epoch(store: Store) -> None:
     store.take_over("http://a", at_least=9)
-    with pytest.raises(Fenced, match="has epoch 8, but the database has 9"):
+    with pytest.raises(Fenced, match="writer epoch 8 was replaced by epoch 9"):
         store.replace_all([], [], 8, "c" * 32)

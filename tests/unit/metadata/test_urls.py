@@ -1,4 +1,4 @@
-"""The database's URL: what is accepted, and that a password is never shown."""
+"""URLs of databases: accepted forms, and that no text contains the password."""
 
 import logging
 import traceback
@@ -6,52 +6,52 @@ from pathlib import Path
 
 import pytest
 
-from flotilla_manager.metadata import BadDatabaseUrl, DatabaseAway, Limits, open_store
+from flotilla_manager.metadata import DatabaseUnavailable, InvalidDatabaseUrl, Limits, open_store
 from flotilla_manager.metadata.engine import parse_url
 from support.cluster import free_port
 from support.postgres import Postgres
 
-SECRET = "zebra-crossing"  # noqa: S105 - that it is not shown is what is tested
+SECRET = "zebra-crossing"  # noqa: S105 - the test checks that it is not shown
 
 
 @pytest.mark.parametrize(
     ("given", "rule"),
     [
-        ("", "cannot be read"),
-        ("metadata.db", "cannot be read"),
-        (f"postgresql://u:{SECRET}@host:port/db", "cannot be read"),
-        ("mysql://host/db", "not supported"),
-        ("postgresql+asyncpg://host/db", "not supported"),
-        ("sqlite+aiosqlite:///x", "not supported"),
+        ("", "invalid database URL"),
+        ("metadata.db", "invalid database URL"),
+        (f"postgresql://u:{SECRET}@host:port/db", "invalid database URL"),
+        ("mysql://host/db", "unsupported database"),
+        ("postgresql+asyncpg://host/db", "unsupported database"),
+        ("sqlite+aiosqlite:///x", "unsupported database"),
         ("sqlite://", "needs a file"),
         ("sqlite:///:memory:", "needs a file"),
-        (f"postgresql://u:p@{SECRET}@host/db", "write it as %40"),
+        (f"postgresql://u:p@{SECRET}@host/db", "or password as %40"),
     ],
 )
-def test_a_url_that_cannot_be_used_is_refused_with_the_rule_and_without_the_url(given: str, rule: str) -> None:
-    with pytest.raises(BadDatabaseUrl, match=rule) as caught:
+def test_invalid_url_is_rejected_without_showing_it(given: str, rule: str) -> None:
+    with pytest.raises(InvalidDatabaseUrl, match=rule) as caught:
         open_store(given)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_plain_names_of_databases_mean_the_drivers_that_we_have() -> None:
+def test_plain_url_schemes_select_the_installed_drivers() -> None:
     assert parse_url("sqlite:///x").drivername == "sqlite+pysqlite"
     assert parse_url("postgresql://h/d").drivername == "postgresql+psycopg2"
     assert parse_url("postgresql+psycopg2://h/d").drivername == "postgresql+psycopg2"
 
 
 @pytest.mark.parametrize("form", ["u:{}@{}/db", "u@{1}/db?password={0}", "/db?user=u&host={1}&password={0}"])
-def test_a_password_is_in_no_error_and_no_log(form: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_and_logs_do_not_contain_the_password(form: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     store = open_store("postgresql://" + form.format(SECRET, f"127.0.0.1:{free_port()}"), limits=Limits(connect_s=2))
-    with pytest.raises(DatabaseAway, match=r"the database is away: .*refused") as caught:
+    with pytest.raises(DatabaseUnavailable, match=r"database unavailable: .*refused") as caught:
         store.migrate()
     shown = ["".join(traceback.format_exception(caught.value)), repr(store), str(store), repr(store._engine)]
     assert SECRET not in "".join([*shown, caplog.text])
     store.close()
 
 
-def test_a_password_that_is_refused_is_not_shown_and_the_right_one_works(postgres: Postgres) -> None:
+def test_rejected_password_is_not_shown(postgres: Postgres) -> None:
     postgres.execute(f"CREATE ROLE walker LOGIN SUPERUSER PASSWORD '{SECRET}'")
     rules = postgres.data / "pg_hba.conf"
     before = rules.read_text()
@@ -59,7 +59,7 @@ def test_a_password_that_is_refused_is_not_shown_and_the_right_one_works(postgre
     postgres.execute("SELECT pg_reload_conf()")
     url = postgres.new_database()
     wrong = open_store(url.replace("postgres@", f"walker:not-{SECRET}@"))
-    with pytest.raises(DatabaseAway, match="password authentication failed") as caught:
+    with pytest.raises(DatabaseUnavailable, match="password authentication failed") as caught:
         wrong.migrate()
     assert SECRET not in "".join(traceback.format_exception(caught.value))
     right = open_store(url.replace("postgres@", f"walker:{SECRET}@"))
@@ -69,13 +69,13 @@ def test_a_password_that_is_refused_is_not_shown_and_the_right_one_works(postgre
     postgres.drop_database(url)
 
 
-def test_a_socket_and_several_hosts_can_be_named(postgres: Postgres) -> None:
-    """Libpq tries one host after the other until one of them takes writes."""
+def test_url_accepts_a_socket_and_several_hosts(postgres: Postgres) -> None:
+    """Libpq tries the hosts in order, until one accepts writes."""
     url = postgres.new_database()
     name = url.rpartition("/")[2]
-    nobody = f"127.0.0.1:{free_port()}"
+    closed = f"127.0.0.1:{free_port()}"
     for form in (
-        f"postgresql+psycopg2://postgres@/{name}?host={nobody}&host=127.0.0.1:{postgres.port}&target_session_attrs=read-write",
+        f"postgresql+psycopg2://postgres@/{name}?host={closed}&host=127.0.0.1:{postgres.port}&target_session_attrs=read-write",
         f"postgresql://postgres@/{name}?host={postgres.folder}&port={postgres.port}",
     ):
         store = open_store(form)
@@ -85,12 +85,12 @@ def test_a_socket_and_several_hosts_can_be_named(postgres: Postgres) -> None:
     postgres.drop_database(url)
 
 
-def test_a_folder_that_is_not_there_is_an_error_that_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DatabaseAway, match="unable to open database file"):
+def test_missing_folder_of_the_sqlite_file_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseUnavailable, match="unable to open database file"):
         open_store(f"sqlite:///{tmp_path}/nowhere/metadata.db").migrate()
 
 
-def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
+def test_file_that_is_not_a_database_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "letter.txt"
     path.write_text("Dear Sir or Madam, " * 100)
     with pytest.raises(Exception, match="file is not a database"):

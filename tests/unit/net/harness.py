@@ -1,4 +1,4 @@
-"""Servers of a few lines that answer as a test tells them to, over real sockets."""
+"""Minimal servers over real sockets, with scripted responses."""
 
 import asyncio
 import ssl
@@ -19,20 +19,20 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 def on_loop(body: Callable[[], Coroutine[Any, Any, None]], new_loop: NewLoop = asyncio.new_event_loop) -> None:
-    """Run a test on a loop of its own, for at most ten seconds."""
+    """Run a test on an event loop of its own, for at most ten seconds."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(asyncio.wait_for(body(), 10))
 
 
 async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
-    """Read one request: its head and its body."""
+    """Read one request with its body."""
     head = await reader.readuntil(b"\r\n\r\n")
     size = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
     return head, await reader.readexactly(size)
 
 
 class Server:
-    """Answers every connection with `serve`, and counts them."""
+    """Handles every connection with `serve`, and counts connections."""
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
@@ -60,7 +60,7 @@ class Server:
 
 @asynccontextmanager
 async def serving(serve: Serve, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
-    """Have a server."""
+    """Run a server."""
     made = Server(serve)
     listener = await asyncio.start_server(made.on_connection, host, 0, ssl=tls)
     port = listener.sockets[0].getsockname()[1]
@@ -74,7 +74,7 @@ async def serving(serve: Serve, host: str = "127.0.0.1", tls: ssl.SSLContext | N
 
 
 def always(*answers: bytes) -> Serve:
-    """Answer each request with the same bytes, and keep the connection."""
+    """Respond to each request with the same bytes, and keep the connection open."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -88,7 +88,7 @@ def always(*answers: bytes) -> Serve:
 
 
 def once(answer: bytes) -> Serve:
-    """Answer one request, and hang up."""
+    """Respond to one request, and close the connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
@@ -99,12 +99,12 @@ def once(answer: bytes) -> Serve:
 
 
 async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-    """Read everything, and say nothing."""
+    """Read everything, and do not respond."""
     while await reader.read(1 << 16):
         continue
 
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait for a condition."""
-    while not holds():  # noqa: ASYNC110 - of somebody else's state, which sets no event
+    while not holds():  # noqa: ASYNC110 - the state has no event
         await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""A connection survives whatever a server does, and tells whether a request may have been carried out."""
+"""A connection with faulty servers: no hanging, and correct `sent` of errors."""
 
 import asyncio
 import socket
@@ -6,12 +6,12 @@ import struct
 
 import pytest
 
-from flotilla.net import AnswerInvalid, Connection, Disconnected, TimedOut
+from flotilla.net import Connection, Disconnected, InvalidResponse, TimedOut
 from unit.net.harness import OK, NewLoop, always, both_loops, on_loop, once, read_request, serving, silent, until
 
 
 @both_loops
-def test_requests_are_answered_one_after_the_other(new_loop: NewLoop) -> None:
+def test_requests_are_answered_in_sequence(new_loop: NewLoop) -> None:
     async def body() -> None:
         seen: list[tuple[bytes, bytes]] = []
 
@@ -37,7 +37,7 @@ def test_requests_are_answered_one_after_the_other(new_loop: NewLoop) -> None:
 
 
 @both_loops
-def test_answers_come_in_chunks_and_in_pieces(new_loop: NewLoop) -> None:
+def test_response_may_arrive_in_chunks_and_fragments(new_loop: NewLoop) -> None:
     async def body() -> None:
         whole = (
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\nx-end: 1\r\n\r\n"
@@ -52,7 +52,7 @@ def test_answers_come_in_chunks_and_in_pieces(new_loop: NewLoop) -> None:
     on_loop(body, new_loop)
 
 
-def test_a_server_on_ipv6_is_reached() -> None:
+def test_ipv6_server_is_reachable() -> None:
     if not socket.has_ipv6:
         pytest.skip("there is no IPv6 on this machine")
 
@@ -66,18 +66,18 @@ def test_a_server_on_ipv6_is_reached() -> None:
 
 
 @both_loops
-def test_a_connection_that_is_refused_sent_nothing(new_loop: NewLoop) -> None:
+def test_refused_connection_sent_nothing(new_loop: NewLoop) -> None:
     async def body() -> None:
         with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))  # bound, and nobody listens
-            with pytest.raises(Disconnected, match="cannot be connected to") as caught:
+            sock.bind(("127.0.0.1", 0))  # bound, but not listening
+            with pytest.raises(Disconnected, match="cannot connect to") as caught:
                 await Connection.open(f"http://127.0.0.1:{sock.getsockname()[1]}")
         assert not caught.value.sent
 
     on_loop(body, new_loop)
 
 
-def test_a_host_that_does_not_exist_sent_nothing() -> None:
+def test_unknown_host_sent_nothing() -> None:
     async def body() -> None:
         with pytest.raises(Disconnected) as caught:
             await Connection.open("http://no-such-host.invalid:1")
@@ -87,7 +87,7 @@ def test_a_host_that_does_not_exist_sent_nothing() -> None:
 
 
 @both_loops
-def test_a_connection_that_ends_before_the_answer_leaves_the_outcome_unknown(new_loop: NewLoop) -> None:
+def test_outcome_is_unknown_if_the_connection_ends_before_the_response(new_loop: NewLoop) -> None:
     async def body() -> None:
         async with serving(once(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")) as server:
             connection = await Connection.open(server.url)
@@ -102,7 +102,7 @@ def test_a_connection_that_ends_before_the_answer_leaves_the_outcome_unknown(new
 
 
 @both_loops
-def test_a_connection_that_is_reset_leaves_the_outcome_unknown(new_loop: NewLoop) -> None:
+def test_outcome_is_unknown_if_the_connection_is_reset(new_loop: NewLoop) -> None:
     async def body() -> None:
         async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await read_request(reader)
@@ -120,8 +120,8 @@ def test_a_connection_that_is_reset_leaves_the_outcome_unknown(new_loop: NewLoop
 
 
 @both_loops
-def test_a_server_that_hung_up_is_noticed_before_the_next_request(new_loop: NewLoop) -> None:
-    """Even when the loop had no turn since: nothing is sent into a connection that is known to be dead."""
+def test_closed_connection_is_detected_before_the_next_request(new_loop: NewLoop) -> None:
+    """Also before the event loop has processed it: nothing is sent over a closed connection."""
 
     async def body() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -136,7 +136,7 @@ def test_a_server_that_hung_up_is_noticed_before_the_next_request(new_loop: NewL
 
 
 @both_loops
-def test_a_timeout_closes_the_connection_and_leaves_the_outcome_unknown(new_loop: NewLoop) -> None:
+def test_timeout_closes_the_connection_with_unknown_outcome(new_loop: NewLoop) -> None:
     async def body() -> None:
         async with serving(silent) as server:
             connection = await Connection.open(server.url)
@@ -150,8 +150,8 @@ def test_a_timeout_closes_the_connection_and_leaves_the_outcome_unknown(new_loop
 
 
 @both_loops
-def test_a_cancelled_request_closes_the_connection(new_loop: NewLoop) -> None:
-    """The answer that comes later must not be taken for that to the next request."""
+def test_cancelled_request_closes_the_connection(new_loop: NewLoop) -> None:
+    """A late response must not be taken for the response to the next request."""
 
     async def body() -> None:
         async with serving(silent) as server:
@@ -186,7 +186,7 @@ def test_a_cancelled_request_closes_the_connection(new_loop: NewLoop) -> None:
     ids=lambda answer: repr(answer[:60]),
 )
 @both_loops
-def test_an_answer_that_is_malformed_or_too_large_is_refused(new_loop: NewLoop, answer: bytes) -> None:
+def test_malformed_or_too_large_response_raises(new_loop: NewLoop, answer: bytes) -> None:
     async def body() -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await read_request(reader)
@@ -195,7 +195,7 @@ def test_an_answer_that_is_malformed_or_too_large_is_refused(new_loop: NewLoop, 
 
         async with serving(serve) as server:
             connection = await Connection.open(server.url, bytes_max=1000)
-            with pytest.raises(AnswerInvalid) as caught:
+            with pytest.raises(InvalidResponse) as caught:
                 await connection.request("GET", "/")
             assert caught.value.sent
             assert not connection.is_open
@@ -204,8 +204,8 @@ def test_an_answer_that_is_malformed_or_too_large_is_refused(new_loop: NewLoop, 
 
 
 @both_loops
-def test_what_nobody_asked_for_ends_the_connection(new_loop: NewLoop) -> None:
-    """A second answer would be taken for that to the next request."""
+def test_unsolicited_data_closes_the_connection(new_loop: NewLoop) -> None:
+    """A second response would be taken for that to the next request."""
 
     async def body() -> None:
         async with serving(always(OK + OK)) as server:
@@ -224,7 +224,7 @@ def test_what_nobody_asked_for_ends_the_connection(new_loop: NewLoop) -> None:
 
 
 @both_loops
-def test_announcements_are_skipped(new_loop: NewLoop) -> None:
+def test_informational_responses_are_skipped(new_loop: NewLoop) -> None:
     async def body() -> None:
         async with serving(
             always(b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\na: b\r\n\r\n", OK)
@@ -238,7 +238,7 @@ def test_announcements_are_skipped(new_loop: NewLoop) -> None:
 
 
 @both_loops
-def test_a_connection_that_the_server_will_close_is_not_used_again(new_loop: NewLoop) -> None:
+def test_connection_close_is_respected(new_loop: NewLoop) -> None:
     async def body() -> None:
         async with serving(always(OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))) as server:
             connection = await Connection.open(server.url)
@@ -261,13 +261,11 @@ def test_a_connection_that_the_server_will_close_is_not_used_again(new_loop: New
         ("GET", "/", [("a\n", "b")]),
     ],
 )
-def test_a_request_that_would_be_two_is_a_mistake_of_the_caller(
-    method: str, target: str, headers: list[tuple[str, str]]
-) -> None:
+def test_request_with_line_breaks_raises_value_error(method: str, target: str, headers: list[tuple[str, str]]) -> None:
     async def body() -> None:
         async with serving(always(OK)) as server:
             connection = await Connection.open(server.url)
-            with pytest.raises(ValueError, match=r"cannot be asked for|line break"):
+            with pytest.raises(ValueError, match=r"invalid request|line break"):
                 await connection.request(method, target, headers=headers)
             assert (await connection.request("GET", "/")).body == b"ok"
             with pytest.raises(ValueError, match="base URL"):
@@ -277,13 +275,13 @@ def test_a_request_that_would_be_two_is_a_mistake_of_the_caller(
     on_loop(body)
 
 
-def test_a_connection_takes_one_request_at_a_time() -> None:
+def test_second_concurrent_request_raises() -> None:
     async def body() -> None:
         async with serving(silent) as server:
             connection = await Connection.open(server.url)
             task = asyncio.create_task(connection.request("GET", "/"))
             await asyncio.sleep(0)
-            with pytest.raises(RuntimeError, match="one at a time"):
+            with pytest.raises(RuntimeError, match="already in flight"):
                 await connection.request("GET", "/")
             connection.close()
             with pytest.raises(Disconnected, match="was closed"):
@@ -293,7 +291,7 @@ def test_a_connection_takes_one_request_at_a_time() -> None:
 
 
 @both_loops
-def test_a_large_body_goes_and_comes(new_loop: NewLoop) -> None:
+def test_large_bodies_are_sent_and_received(new_loop: NewLoop) -> None:
     async def body() -> None:
         content = bytes(range(256)) * (16 << 10)
 

@@ -1,4 +1,4 @@
-"""A pool uses connections again, limits them, and never sends into one that it could know to be dead."""
+"""The pool reuses and limits connections, and does not send over closed ones."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from unit.net.harness import (
 
 
 class Gate:
-    """A server that answers when it is told to."""
+    """A server that responds when the test releases it."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
@@ -48,7 +48,7 @@ async def having(pool: Pool) -> AsyncIterator[Pool]:
 
 
 @both_loops
-def test_a_connection_is_used_again(new_loop: NewLoop) -> None:
+def test_connection_is_reused(new_loop: NewLoop) -> None:
     async def body() -> None:
         async with serving(always(OK)) as server, having(Pool()) as pool:
             for _ in range(10):
@@ -59,7 +59,7 @@ def test_a_connection_is_used_again(new_loop: NewLoop) -> None:
 
 
 @both_loops
-def test_more_requests_than_connections_wait_for_their_turn(new_loop: NewLoop) -> None:
+def test_requests_above_the_connection_limit_wait(new_loop: NewLoop) -> None:
     async def body() -> None:
         gate = Gate()
         async with serving(gate.serve) as server, having(Pool(open_max=3, idle_max=2)) as pool:
@@ -74,7 +74,7 @@ def test_more_requests_than_connections_wait_for_their_turn(new_loop: NewLoop) -
 
 
 @both_loops
-def test_waiting_for_a_connection_counts_as_time_and_sends_nothing(new_loop: NewLoop) -> None:
+def test_timeout_includes_waiting_for_a_connection(new_loop: NewLoop) -> None:
     async def body() -> None:
         async with serving(silent) as server, having(Pool(open_max=1)) as pool:
             first = asyncio.create_task(pool.request(server.url, "GET", "/"))
@@ -91,7 +91,7 @@ def test_waiting_for_a_connection_counts_as_time_and_sends_nothing(new_loop: New
 
 
 @both_loops
-def test_a_connection_that_died_while_idle_is_replaced(new_loop: NewLoop) -> None:
+def test_dead_idle_connection_is_replaced(new_loop: NewLoop) -> None:
     async def body() -> None:
         async with serving(once(OK)) as server, having(Pool()) as pool:
             for _ in range(5):
@@ -103,12 +103,12 @@ def test_a_connection_that_died_while_idle_is_replaced(new_loop: NewLoop) -> Non
 
 
 def _died(pool: Pool, server: Server) -> bool:
-    """The server has hung up, whether or not the loop has noticed."""
+    """The server closed the connection, whether or not the event loop has processed it."""
     return all(not idle.connection.is_usable for idle in pool._servers[server.url].idle)
 
 
 @both_loops
-def test_idle_connections_are_closed_after_a_while(new_loop: NewLoop) -> None:
+def test_idle_connections_expire(new_loop: NewLoop) -> None:
     async def body() -> None:
         async with serving(always(OK)) as server, having(Pool(idle_s=0.05)) as pool:
             await pool.request(server.url, "GET", "/")
@@ -121,7 +121,7 @@ def test_idle_connections_are_closed_after_a_while(new_loop: NewLoop) -> None:
 
 
 @both_loops
-def test_a_server_that_refuses_gives_its_place_back(new_loop: NewLoop) -> None:
+def test_failed_connect_releases_its_slot(new_loop: NewLoop) -> None:
     async def body() -> None:
         async with serving(always(OK)) as server:
             url = server.url
@@ -136,7 +136,7 @@ def test_a_server_that_refuses_gives_its_place_back(new_loop: NewLoop) -> None:
 
 
 @both_loops
-def test_a_closed_pool_ends_what_is_under_way_and_takes_nothing_more(new_loop: NewLoop) -> None:
+def test_closed_pool_fails_requests(new_loop: NewLoop) -> None:
     async def body() -> None:
         async with serving(silent) as server:
             pool = Pool()

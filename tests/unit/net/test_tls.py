@@ -1,4 +1,4 @@
-"""Requests over TLS: who answers is checked, and everything else is as without."""
+"""Requests over TLS: certificates are verified; otherwise they behave as without TLS."""
 
 import asyncio
 import select
@@ -36,9 +36,7 @@ def server_context(authority: trustme.CA, *hosts: str) -> ssl.SSLContext:
 
 
 @both_loops
-def test_requests_are_answered_one_after_the_other(
-    authority: trustme.CA, client: ssl.SSLContext, new_loop: NewLoop
-) -> None:
+def test_requests_are_answered_in_sequence(authority: trustme.CA, client: ssl.SSLContext, new_loop: NewLoop) -> None:
     async def body() -> None:
         seen: list[bytes] = []
 
@@ -62,10 +60,10 @@ def test_requests_are_answered_one_after_the_other(
 
 @both_loops
 @pytest.mark.parametrize("wrong", ["authority", "host"])
-def test_who_cannot_show_the_right_certificate_gets_nothing(
+def test_nothing_is_sent_to_a_server_with_an_invalid_certificate(
     authority: trustme.CA, client: ssl.SSLContext, new_loop: NewLoop, wrong: str
 ) -> None:
-    """Surely nothing of the request has left, not even to the wrong server."""
+    """Certainly no part of the request was sent to the wrong server."""
     seen: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -88,7 +86,7 @@ def test_who_cannot_show_the_right_certificate_gets_nothing(
 
 
 @both_loops
-def test_without_a_context_whom_this_machine_trusts_is_trusted(authority: trustme.CA, new_loop: NewLoop) -> None:
+def test_system_cas_are_the_default(authority: trustme.CA, new_loop: NewLoop) -> None:
     async def body() -> None:
         async with serving(always(OK), tls=server_context(authority)) as server:
             with pytest.raises(Disconnected, match="certificate verify failed"):
@@ -98,7 +96,7 @@ def test_without_a_context_whom_this_machine_trusts_is_trusted(authority: trustm
 
 
 @both_loops
-def test_one_side_alone_that_speaks_tls_is_an_error_and_no_hanging(
+def test_tls_on_one_side_only_fails_without_hanging(
     authority: trustme.CA, client: ssl.SSLContext, new_loop: NewLoop
 ) -> None:
     async def body() -> None:
@@ -124,10 +122,10 @@ def test_one_side_alone_that_speaks_tls_is_an_error_and_no_hanging(
 
 
 @both_loops
-def test_tickets_that_come_unasked_do_not_make_a_connection_look_broken(
+def test_session_tickets_do_not_break_an_idle_connection(
     authority: trustme.CA, client: ssl.SSLContext, new_loop: NewLoop
 ) -> None:
-    """A server sends them behind the handshake; who has not read them yet finds something to read."""
+    """A server sends session tickets after the handshake, so an idle connection has data to read."""
     context = server_context(authority)
     assert context.num_tickets > 0
 
@@ -155,7 +153,7 @@ def test_tickets_that_come_unasked_do_not_make_a_connection_look_broken(
 def answer_once(
     listener: socket.socket, context: ssl.SSLContext, finished: threading.Event, send_tickets: threading.Event
 ) -> None:
-    """Answer one request and hang up, in a thread, so that the test's loop can stand still; tickets wait for a sign."""
+    """Respond once and close, in a thread, so that the test's event loop can stand still; tickets wait for a signal."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context.wrap_bio(incoming, outgoing, server_side=True)
     sock, _ = listener.accept()
@@ -178,17 +176,17 @@ def answer_once(
 
 
 def wait_readable(connection: Connection) -> None:
-    """Wait for something to arrive without letting the loop read it."""
+    """Wait for data without letting the event loop read it."""
     assert connection._transport is not None
     fileno = connection._transport.get_extra_info("socket").fileno()
     assert select.select([fileno], [], [], 10)[0]
 
 
 @both_loops
-def test_a_server_that_hung_up_is_noticed_before_the_next_request(
+def test_closed_connection_is_detected_before_the_next_request(
     authority: trustme.CA, client: ssl.SSLContext, new_loop: NewLoop
 ) -> None:
-    """The pool takes a new connection then, and nothing is sent into the dead one."""
+    """The pool opens a new connection, and sends nothing over the closed one."""
 
     async def body() -> None:
         async with serving(once(OK), tls=server_context(authority)) as server:
@@ -204,7 +202,7 @@ def test_a_server_that_hung_up_is_noticed_before_the_next_request(
 
 
 @both_loops
-def test_a_pool_keeps_connections_over_tls(authority: trustme.CA, client: ssl.SSLContext, new_loop: NewLoop) -> None:
+def test_pool_reuses_tls_connections(authority: trustme.CA, client: ssl.SSLContext, new_loop: NewLoop) -> None:
     async def body() -> None:
         async with serving(always(OK), tls=server_context(authority)) as server:
             pool = Pool(tls=client)
@@ -219,7 +217,7 @@ def test_a_pool_keeps_connections_over_tls(authority: trustme.CA, client: ssl.SS
 
 
 @both_loops
-def test_an_answer_that_is_cut_off_leaves_the_outcome_unknown(
+def test_outcome_is_unknown_if_a_tls_response_is_truncated(
     authority: trustme.CA, client: ssl.SSLContext, new_loop: NewLoop
 ) -> None:
     async def body() -> None:
@@ -234,7 +232,7 @@ def test_an_answer_that_is_cut_off_leaves_the_outcome_unknown(
     on_loop(body, new_loop)
 
 
-def test_certificates_in_files_are_as_servers_want_them(tmp_path: Path, authority: trustme.CA) -> None:
+def test_certificate_files_are_accepted_by_servers(tmp_path: Path, authority: trustme.CA) -> None:
     files = certificates.write(tmp_path, authority)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files.cert, files.key)

@@ -1,25 +1,25 @@
-"""What is done about Broker resources, and what they show."""
+"""Plans and statuses of Broker resources."""
 
 from typing import Any
 
 import pytest
 
 from flotilla_operator.brokers.children import make_children
-from flotilla_operator.brokers.children.ours import why_not_ours
+from flotilla_operator.brokers.ownership import describe_foreign_owner
 from flotilla_operator.brokers.plan import Observed, plan_brokers
-from flotilla_operator.brokers.scaling import plan_lost_sets
+from flotilla_operator.brokers.scaling import plan_orphans
 from flotilla_operator.brokers.spec import read_set
-from flotilla_operator.steps import Apply, Evict, Label, Plan, PutBroker, Remove, RemoveBroker, Step
-from flotilla_operator.world import Broker, World
+from flotilla_operator.cluster_state import Broker, ClusterState
+from flotilla_operator.plans import Action, Apply, Delete, Evict, Label, Plan, PutBroker, RemoveBroker
 
-from .worlds import CLUSTER, NOW, broker, broker_id, broker_resource, pod, topic, world
+from .builders import CLUSTER, NOW, broker, broker_id, broker_resource, cluster_state, pod, topic
 
 ORDERS = topic("orders", (0, 1, 2), (1, 2, 0), (1, 0, 2))  # 1 leads two, 0 leads one, 2 none
 ALL = (pod(0), pod(1), pod(2))
 
 
 def found_set(resource: dict[str, Any], replicas: int = 3, revision: str = "new", **metadata: Any) -> dict[str, Any]:  # noqa: ANN401
-    """The StatefulSet, as Kubernetes has it after it was applied."""
+    """The StatefulSet as Kubernetes returns it after apply."""
     wanted = read_set(resource, CLUSTER)
     made = make_children(wanted, replicas, [wanted.owner])[-1]
     made["metadata"] |= {"uid": "uid-sts", "generation": 4, **metadata}
@@ -30,20 +30,20 @@ def found_set(resource: dict[str, Any], replicas: int = 3, revision: str = "new"
 def plan(
     resource: dict[str, Any] | None = None,
     pods: tuple[dict[str, Any], ...] = ALL,
-    there: World | None = None,
+    there: ClusterState | None = None,
     found: dict[str, Any] | None = None,
     **options: Any,  # noqa: ANN401 - as Observed has them
 ) -> Plan:
-    """Plan for a set that is there, by default as it should be."""
+    """Plan for an existing set, by default one that matches the spec."""
     resource = resource or broker_resource()
     statefulset = found if found is not None else found_set(resource)
-    observed = Observed(CLUSTER, statefulset, pods, world=there or world((ORDERS,)), **options)
+    observed = Observed(CLUSTER, statefulset, pods, state=there or cluster_state((ORDERS,)), **options)
     return plan_brokers(resource, observed, NOW)
 
 
-def other(steps: tuple[Step, ...]) -> list[Step]:
-    """All steps but those that apply children, which are in every plan."""
-    return [one for one in steps if not isinstance(one, Apply)]
+def other(actions: tuple[Action, ...]) -> list[Action]:
+    """All actions but those that apply children, which are in every plan."""
+    return [one for one in actions if not isinstance(one, Apply)]
 
 
 def shown(plan: Plan, kind: str) -> tuple[str, str, str]:
@@ -57,17 +57,19 @@ def phases(plan: Plan) -> list[tuple[str, str]]:
     return [(one["name"].rpartition("-")[2], one["phase"]) for one in plan.status["brokers"]]
 
 
-def test_a_new_set_gets_all_its_children_and_what_pods_need_comes_first() -> None:
-    planned = plan_brokers(broker_resource(), Observed(CLUSTER, None, world=None, away="no manager answers"), NOW)
-    kinds = [one.manifest["kind"] for one in planned.steps if isinstance(one, Apply)]
+def test_new_broker_set_gets_all_children_in_order_of_dependency() -> None:
+    planned = plan_brokers(
+        broker_resource(), Observed(CLUSTER, None, state=None, unavailable="no manager answers"), NOW
+    )
+    kinds = [one.manifest["kind"] for one in planned.actions if isinstance(one, Apply)]
     assert kinds == ["ServiceAccount", "ConfigMap", "Service", "PodDisruptionBudget", "StatefulSet"]
     assert phases(planned) == [("0", "Pending"), ("1", "Pending"), ("2", "Pending")]
     assert shown(planned, "Ready")[:2] == ("False", "Pending")
 
 
-def test_a_set_that_is_well_needs_nothing_and_is_ready() -> None:
+def test_healthy_broker_set_is_ready_without_actions() -> None:
     planned = plan()
-    assert other(planned.steps) == []
+    assert other(planned.actions) == []
     assert planned.status is not None
     assert [one["status"] for one in planned.status["conditions"]] == ["True"] * 6
     assert {key: planned.status[key] for key in ("replicas", "readyReplicas", "updatedReplicas", "partitions")} == {
@@ -88,7 +90,7 @@ def test_a_set_that_is_well_needs_nothing_and_is_ready() -> None:
     }
 
 
-def test_a_resource_that_is_deleted_is_left_to_kubernetes() -> None:
+def test_deleted_broker_resource_has_an_empty_plan() -> None:
     resource = broker_resource()
     resource["metadata"]["deletionTimestamp"] = NOW
     assert plan(resource) == Plan()
@@ -108,149 +110,155 @@ def test_a_resource_that_is_deleted_is_left_to_kubernetes() -> None:
         (pod(2), {"lag": {2: 5000}}, "Lagging"),
     ],
 )
-def test_phases_tell_how_a_broker_is(changed: dict[str, Any], there: dict[str, Any], phase: str) -> None:
-    planned = plan(pods=(pod(0), pod(1), changed), there=world((ORDERS,), **there))
+def test_broker_phase_follows_pod_and_heartbeats(changed: dict[str, Any], there: dict[str, Any], phase: str) -> None:
+    planned = plan(pods=(pod(0), pod(1), changed), there=cluster_state((ORDERS,), **there))
     assert phases(planned) == [("0", "Running"), ("1", "Running"), ("2", phase)]
     assert shown(planned, "Ready")[:2] == ("False", phase)
 
 
-def test_a_broker_that_came_back_with_an_empty_disk_is_a_new_one_and_the_old_one_is_missed() -> None:
+def test_broker_with_an_empty_disk_is_new_and_the_lost_one_is_reported() -> None:
     """Guarantee 5: the rest serves; the conditions say which replicas are missing."""
     brokers = (broker(0), broker(1), broker(2, active=False), broker(3, ordinal=2))
-    planned = plan(there=world((ORDERS,), brokers))
+    planned = plan(there=cluster_state((ORDERS,), brokers))
     assert phases(planned) == [("0", "Running"), ("1", "Running"), ("2", "Running"), ("2", "DiskLost")]
     status, reason, message = shown(planned, "FullyReplicated")
     assert (status, reason) == ("False", "DiskLost")
-    assert message.startswith(
-        "flotilla-broker-2 came back with an empty disk; 3 replicas were on the old one: orders/0"
-    )
+    assert message.startswith("disk of flotilla-broker-2 lost: 3 replicas missing: orders/0")
     assert planned.status is not None
     assert planned.status["brokers"][2]["id"] == broker_id(3)
-    assert other(planned.steps) == [], "what is missed is not forgotten"
+    assert other(planned.actions) == [], "what is missed is not forgotten"
 
 
-def test_nobody_is_lost_while_nobody_is_heard_of() -> None:
-    """After a restart, managers have heard of nobody yet: who is there now is not known."""
+def test_broker_is_not_lost_while_no_heartbeats_arrive() -> None:
+    """After a restart, managers have no heartbeats: the current broker is not known."""
     brokers = (broker(0), broker(1), broker(2, active=False), broker(3, ordinal=2, active=False))
-    planned = plan(there=world((ORDERS,), brokers))
-    assert other(planned.steps) == []
+    planned = plan(there=cluster_state((ORDERS,), brokers))
+    assert other(planned.actions) == []
     assert planned.status is not None
     assert planned.status["brokers"][2]["id"] == broker_id(3), "the one that came last"
 
 
-def test_an_old_broker_that_held_nothing_is_forgotten() -> None:
+def test_lost_broker_without_replicas_is_removed() -> None:
     brokers = (broker(0), broker(1), broker(4, ordinal=2, active=False), broker(2))
-    assert other(plan(there=world((ORDERS,), brokers)).steps) == [RemoveBroker(broker_id(4))]
+    assert other(plan(there=cluster_state((ORDERS,), brokers)).actions) == [RemoveBroker(broker_id(4))]
 
 
 # -- updates ----------------------------------------------------------------------------------------------
 
 
-def test_an_update_replaces_one_broker_and_whoever_leads_least_goes_first() -> None:
+def test_update_replaces_one_broker_and_starts_with_the_fewest_leaders() -> None:
     old = (pod(0, "old"), pod(1, "old"), pod(2, "old"))
     planned = plan(pods=old)
-    (step,) = other(planned.steps)
-    assert isinstance(step, Evict)
-    assert (step.pod, step.uid) == ("flotilla-broker-2", "uid-2")
+    (action,) = other(planned.actions)
+    assert isinstance(action, Evict)
+    assert (action.pod, action.uid) == ("flotilla-broker-2", "uid-2")
     assert shown(planned, "Updated")[:2] == ("False", "Replacing")
-    (step,) = other(plan(pods=(pod(0, "old"), pod(1, "old"), pod(2))).steps)
-    assert isinstance(step, Evict)
-    assert step.pod == "flotilla-broker-0"
+    (action,) = other(plan(pods=(pod(0, "old"), pod(1, "old"), pod(2))).actions)
+    assert isinstance(action, Evict)
+    assert action.pod == "flotilla-broker-0"
 
 
 @pytest.mark.parametrize(
     ("pods", "there", "why"),
     [
-        ((pod(0, "old"), pod(1, "old")), {}, "flotilla-broker-2 to come back"),
-        ((pod(0, "old"), pod(1, "old"), pod(2, leaving=True)), {}, "flotilla-broker-2 to come back"),
+        ((pod(0, "old"), pod(1, "old")), {}, "flotilla-broker-2 to restart"),
+        ((pod(0, "old"), pod(1, "old"), pod(2, leaving=True)), {}, "flotilla-broker-2 to restart"),
         (
             (pod(0, "old"), pod(1, "old"), pod(2, ready=False)),
             {},
-            "flotilla-broker-2 (Starting: it is not ready yet) to be well",
+            "flotilla-broker-2 (Starting: pod is not ready) to become Running",
         ),
         ((pod(0, "old"), pod(1, "old"), pod(2)), {"silent": (2,)}, "flotilla-broker-2 (Unreachable"),
         ((pod(0, "old"), pod(1, "old"), pod(2)), {"lag": {2: 5000}}, "flotilla-broker-2 (Lagging"),
-        ((pod(0, "old"), pod(1, "old"), pod(2)), {"leaderless": True}, "all replicas to follow in 3 partitions"),
+        (
+            (pod(0, "old"), pod(1, "old"), pod(2)),
+            {"leaderless": True},
+            "for 3 under-replicated partitions: orders/0",
+        ),
     ],
 )
-def test_an_update_waits_until_all_others_are_well(
+def test_update_waits_until_all_other_brokers_are_healthy(
     pods: tuple[dict[str, Any], ...], there: dict[str, Any], why: str
 ) -> None:
-    """Guarantee 5: never are two brokers away at a time because of an update."""
-    planned = plan(pods=pods, there=world((ORDERS,), **there))
-    assert other(planned.steps) == []
+    """Guarantee 5: an update never stops two brokers at a time."""
+    planned = plan(pods=pods, there=cluster_state((ORDERS,), **there))
+    assert other(planned.actions) == []
     assert why in shown(planned, "Updated")[2]
 
 
-def test_an_update_waits_while_managers_are_away() -> None:
-    observed = Observed(CLUSTER, found_set(broker_resource()), (pod(0, "old"), pod(1), pod(2)), world=None, away="away")
+def test_update_waits_while_managers_are_unavailable() -> None:
+    observed = Observed(
+        CLUSTER, found_set(broker_resource()), (pod(0, "old"), pod(1), pod(2)), state=None, unavailable="away"
+    )
     planned = plan_brokers(broker_resource(), observed, NOW)
-    assert other(planned.steps) == []
+    assert other(planned.actions) == []
     assert "managers" in shown(planned, "Updated")[2]
 
 
-def test_a_broker_that_a_bad_image_broke_goes_first_whatever_else() -> None:
-    """It serves nobody, and the change may be what mends it: an update must not wait for what it would mend."""
+def test_update_replaces_a_broker_with_a_bad_image_first() -> None:
+    """It does not serve, and the update may repair it: an update must not wait for a broker that it repairs."""
     broken = pod(1, "bad", ready=False, failure="ImagePullBackOff")
-    (step,) = other(plan(pods=(pod(0, "old"), broken, pod(2, "old"))).steps)
-    assert isinstance(step, Evict)
-    assert step.pod == "flotilla-broker-1"
+    (action,) = other(plan(pods=(pod(0, "old"), broken, pod(2, "old"))).actions)
+    assert isinstance(action, Evict)
+    assert action.pod == "flotilla-broker-1"
 
 
-def test_one_that_is_not_ready_goes_first_if_all_others_are_well_and_waits_otherwise() -> None:
+def test_update_replaces_an_unready_broker_first_only_if_all_others_are_healthy() -> None:
     slow = pod(1, "old", ready=False)
-    (step,) = other(plan(pods=(pod(0, "old"), slow, pod(2))).steps)
-    assert isinstance(step, Evict)
-    assert step.pod == "flotilla-broker-1"
-    assert other(plan(pods=(pod(0, "old"), slow, pod(2, ready=False))).steps) == [], "two would be away"
+    (action,) = other(plan(pods=(pod(0, "old"), slow, pod(2))).actions)
+    assert isinstance(action, Evict)
+    assert action.pod == "flotilla-broker-1"
+    assert other(plan(pods=(pod(0, "old"), slow, pod(2, ready=False))).actions) == [], "two would be away"
     lost = (broker(0), broker(1), broker(2), broker(9, 2, active=False))
-    there = world((topic("orders", (0, 1, 9)),), lost)
-    assert other(plan(pods=(pod(0, "old"), slow, pod(2)), there=there).steps) == [], "it may be one of two that serve"
-    assert other(plan(pods=(pod(0, "old"), slow, pod(2)), there=world((ORDERS,), silent=(1,))).steps) == [step]
+    there = cluster_state((topic("orders", (0, 1, 9)),), lost)
+    assert other(plan(pods=(pod(0, "old"), slow, pod(2)), there=there).actions) == [], "it may be one of two that serve"
+    assert other(plan(pods=(pod(0, "old"), slow, pod(2)), there=cluster_state((ORDERS,), silent=(1,))).actions) == [
+        action
+    ]
 
 
-def test_all_that_a_bad_image_broke_are_replaced_one_after_the_other() -> None:
-    """A new set whose image does not exist has nothing to lose."""
+def test_update_replaces_all_brokers_with_a_bad_image_one_by_one() -> None:
+    """A new set whose image does not exist holds no replicas."""
     broken = tuple(pod(at, "bad", ready=False, failure="ImagePullBackOff") for at in range(3))
-    (step,) = other(plan(pods=broken, there=world()).steps)
-    assert isinstance(step, Evict)
+    (action,) = other(plan(pods=broken, there=cluster_state()).actions)
+    assert isinstance(action, Evict)
 
 
-def test_pods_that_could_not_even_start_are_replaced_when_the_spec_is_mended() -> None:
-    """A Secret that is missing, or no room: they are not failures to Kubernetes, and wait for ever."""
+def test_update_replaces_pods_that_never_started() -> None:
+    """A missing Secret, or no capacity: such pods are pending forever, but not failed."""
     stuck = tuple({**pod(at, "bad", ready=False), "status": {"phase": "Pending"}} for at in range(3))
-    (step,) = other(plan(pods=stuck, there=world()).steps)
-    assert isinstance(step, Evict)
+    (action,) = other(plan(pods=stuck, there=cluster_state()).actions)
+    assert isinstance(action, Evict)
 
 
-def test_a_broken_broker_that_is_as_the_spec_says_stops_the_update() -> None:
+def test_update_stops_if_an_updated_broker_fails() -> None:
     broken = pod(1, "new", ready=False, failure="ImagePullBackOff")
     planned = plan(pods=(pod(0, "old"), broken, pod(2, "old")))
-    assert other(planned.steps) == []
+    assert other(planned.actions) == []
     assert "flotilla-broker-1 (Failed: ImagePullBackOff: no such image)" in shown(planned, "Updated")[2]
 
 
-def test_nothing_is_replaced_before_kubernetes_has_seen_the_change() -> None:
+def test_update_waits_for_the_statefulset_controller() -> None:
     found = found_set(broker_resource(), generation=5)
-    assert other(plan(pods=(pod(0, "old"), pod(1, "old"), pod(2, "old")), found=found).steps) == []
+    assert other(plan(pods=(pod(0, "old"), pod(1, "old"), pod(2, "old")), found=found).actions) == []
 
 
-def test_an_update_that_was_not_applied_yet_is_not_done() -> None:
-    """Or a resource would be called updated before anything has happened."""
+def test_update_is_not_complete_before_it_is_applied() -> None:
+    """Otherwise a resource would be Updated before any pod is replaced."""
     planned = plan(broker_resource(config={"log_level": "debug"}), found=found_set(broker_resource()))
     assert shown(planned, "Updated")[:2] == ("False", "Waiting")
-    assert other(planned.steps) == []
+    assert other(planned.actions) == []
     assert planned.status is not None
     assert planned.status["updatedReplicas"] == 0
 
 
-def test_with_on_delete_the_moment_is_the_users() -> None:
+def test_on_delete_leaves_the_deletion_of_pods_to_the_user() -> None:
     planned = plan(broker_resource(update="OnDelete"), pods=(pod(0, "old"), pod(1), pod(2)))
-    assert other(planned.steps) == []
+    assert other(planned.actions) == []
     assert shown(planned, "Updated") == (
         "False",
-        "WaitsForYou",
-        "delete these pods when it suits you: flotilla-broker-0",
+        "PodDeletionRequired",
+        "update is OnDelete; delete these pods to update them: flotilla-broker-0",
     )
     unseen = plan(broker_resource(update="OnDelete"), found=found_set(broker_resource(update="OnDelete"), generation=5))
     assert shown(unseen, "Updated")[:2] == ("False", "Waiting")
@@ -260,11 +268,13 @@ def test_with_on_delete_the_moment_is_the_users() -> None:
 
 
 def applied_replicas(planned: Plan) -> int:
-    (one,) = [one.manifest for one in planned.steps if isinstance(one, Apply) and one.manifest["kind"] == "StatefulSet"]
+    (one,) = [
+        one.manifest for one in planned.actions if isinstance(one, Apply) and one.manifest["kind"] == "StatefulSet"
+    ]
     return int(one["spec"]["replicas"])
 
 
-def test_more_brokers_are_made_at_once() -> None:
+def test_scale_up_creates_all_brokers_at_once() -> None:
     resource = broker_resource(replicas=5)
     planned = plan(resource, found=found_set(resource, replicas=3))
     assert applied_replicas(planned) == 5
@@ -274,143 +284,159 @@ def test_more_brokers_are_made_at_once() -> None:
 FIVE = tuple(pod(at) for at in range(5))
 
 
-def test_brokers_that_hold_replicas_stay_and_are_named() -> None:
+def test_scale_down_keeps_and_names_brokers_with_replicas() -> None:
     brokers = tuple(broker(at) for at in range(5))
-    there = world((ORDERS, topic("more", (3, 1, 2))), brokers)
+    there = cluster_state((ORDERS, topic("more", (3, 1, 2))), brokers)
     planned = plan(pods=FIVE, there=there, found=found_set(broker_resource(), replicas=5))
     unwanted = {"wanted": False, "cordoned": False}
-    assert other(planned.steps) == [PutBroker(broker_id(3), unwanted), PutBroker(broker_id(4), unwanted)]
-    assert applied_replicas(planned) == 5, "nobody goes before managers know that nothing may come"
-    assert shown(planned, "Scaled") == ("False", "ReplicasRemain", "flotilla-broker-3 holds 1 replica: more/0")
-
-    told = (*brokers[:3], broker(3, wanted=False), broker(4, wanted=False))
-    planned = plan(
-        pods=FIVE, there=world((ORDERS, topic("more", (3, 1, 2))), told), found=found_set(broker_resource(), replicas=5)
+    assert other(planned.actions) == [PutBroker(broker_id(3), unwanted), PutBroker(broker_id(4), unwanted)]
+    assert applied_replicas(planned) == 5, "no pod is deleted before managers stop placing replicas on it"
+    assert shown(planned, "Scaled") == (
+        "False",
+        "ReplicasRemain",
+        "scale-down waits for flotilla-broker-3: 1 replica left: more/0",
     )
-    assert applied_replicas(planned) == 4, "the last one holds nothing, and goes"
-    assert other(planned.steps) == []
+
+    brokers = (*brokers[:3], broker(3, wanted=False), broker(4, wanted=False))
+    planned = plan(
+        pods=FIVE,
+        there=cluster_state((ORDERS, topic("more", (3, 1, 2))), brokers),
+        found=found_set(broker_resource(), replicas=5),
+    )
+    assert applied_replicas(planned) == 4, "the last broker holds no replicas"
+    assert other(planned.actions) == []
 
 
-def test_brokers_that_hold_nothing_go_and_are_forgotten() -> None:
-    told = (*(broker(at) for at in range(3)), broker(3, wanted=False), broker(4, wanted=False))
-    planned = plan(pods=FIVE, there=world((ORDERS,), told), found=found_set(broker_resource(), replicas=5))
-    assert applied_replicas(planned) == 3
-    gone = (*told[:3], broker(3, wanted=False, active=False), broker(4, wanted=False, active=False))
-    planned = plan(there=world((ORDERS,), gone))
-    assert other(planned.steps) == [RemoveBroker(broker_id(3)), RemoveBroker(broker_id(4))]
-
-
-def test_brokers_that_hold_replicas_stay_when_the_statefulset_is_made_anew() -> None:
-    """Somebody deleted it, or it had to be replaced: its pods are there, and so are the brokers that hold something."""
+def test_scale_down_removes_brokers_without_replicas() -> None:
     brokers = (*(broker(at) for at in range(3)), broker(3, wanted=False), broker(4, wanted=False))
-    there = world((ORDERS, topic("more", (4, 1, 2))), brokers)
+    planned = plan(pods=FIVE, there=cluster_state((ORDERS,), brokers), found=found_set(broker_resource(), replicas=5))
+    assert applied_replicas(planned) == 3
+    gone = (*brokers[:3], broker(3, wanted=False, active=False), broker(4, wanted=False, active=False))
+    planned = plan(there=cluster_state((ORDERS,), gone))
+    assert other(planned.actions) == [RemoveBroker(broker_id(3)), RemoveBroker(broker_id(4))]
+
+
+def test_recreated_statefulset_keeps_brokers_with_replicas() -> None:
+    """It was deleted or recreated: its pods exist, and brokers with replicas count."""
+    brokers = (*(broker(at) for at in range(3)), broker(3, wanted=False), broker(4, wanted=False))
+    there = cluster_state((ORDERS, topic("more", (4, 1, 2))), brokers)
     for pods in (FIVE, FIVE[:3]):
-        observed = Observed(CLUSTER, None, pods, world=there)
+        observed = Observed(CLUSTER, None, pods, state=there)
         assert applied_replicas(plan_brokers(broker_resource(), observed, NOW)) == 5
     for made in (found_set(broker_resource()), found_set(broker_resource(), replicas=5)):
         planned = plan(pods=FIVE[:3], there=there, found=made)
-        assert applied_replicas(planned) == 5, "it was made when nobody knew, or somebody has scaled it"
+        assert applied_replicas(planned) == 5, "the StatefulSet has too few or the old number of replicas"
         assert shown(planned, "Scaled")[:2] == ("False", "ReplicasRemain")
 
 
-def test_brokers_of_a_set_that_is_gone_are_forgotten_when_they_hold_nothing() -> None:
-    """Or managers would wait for them with every topic that is made."""
+def test_brokers_of_a_deleted_set_are_removed_if_they_hold_no_replicas() -> None:
+    """Otherwise managers would wait for them whenever a topic is created."""
     host = "large-0.large.q.svc"
     gone = Broker(id=broker_id(7), host=host, port=8090, active=False)
     holds = Broker(id=broker_id(8), host="large-1.large.q.svc", port=8090, active=False)
     elsewhere = Broker(id=broker_id(9), host="large-0.large.other.svc", port=8090, active=False)
-    there = world((topic("kept", (0, 1, 8)),), (*(broker(at, active=False) for at in range(3)), gone, holds, elsewhere))
+    there = cluster_state(
+        (topic("kept", (0, 1, 8)),), (*(broker(at, active=False) for at in range(3)), gone, holds, elsewhere)
+    )
     sets = frozenset({"flotilla-broker"})
-    assert plan_lost_sets(there, "q", sets, frozenset()) == (RemoveBroker(gone.id),)
-    assert plan_lost_sets(there, "q", sets | {"large"}, frozenset()) == ()
-    assert plan_lost_sets(there, "q", sets, frozenset({"large-0"})) == ()
+    assert plan_orphans(there, "q", sets, frozenset()) == (RemoveBroker(gone.id),)
+    assert plan_orphans(there, "q", sets | {"large"}, frozenset()) == ()
+    assert plan_orphans(there, "q", sets, frozenset({"large-0"})) == ()
 
 
-def test_a_broker_that_may_register_in_the_next_moment_stays() -> None:
+def test_scale_down_keeps_a_starting_broker() -> None:
     brokers = tuple(broker(at) for at in range(3))
     found = found_set(broker_resource(), replicas=4)
-    starting = plan(pods=(*ALL, pod(3, ready=False)), there=world((ORDERS,), brokers), found=found)
+    starting = plan(pods=(*ALL, pod(3, ready=False)), there=cluster_state((ORDERS,), brokers), found=found)
     assert applied_replicas(starting) == 4
     broken = plan(
-        pods=(*ALL, pod(3, ready=False, failure="ImagePullBackOff")), there=world((ORDERS,), brokers), found=found
+        pods=(*ALL, pod(3, ready=False, failure="ImagePullBackOff")),
+        there=cluster_state((ORDERS,), brokers),
+        found=found,
     )
     assert applied_replicas(broken) == 3
 
 
-def test_a_broker_that_comes_back_with_its_place_takes_part_again() -> None:
-    """It was removed when there were fewer; its volume was kept, and so was its id."""
+def test_removed_broker_takes_part_again_after_scale_up() -> None:
+    """A scale-down removed it, and kept its volume and its id."""
     resource = broker_resource(replicas=4)
     brokers = (broker(0), broker(1), broker(2), broker(3, wanted=False, removed=True, active=False))
-    planned = plan(resource, pods=FIVE[:4], there=world((ORDERS,), brokers), found=found_set(resource, replicas=4))
-    assert other(planned.steps) == [PutBroker(broker_id(3), {"wanted": True, "cordoned": False})]
+    planned = plan(
+        resource, pods=FIVE[:4], there=cluster_state((ORDERS,), brokers), found=found_set(resource, replicas=4)
+    )
+    assert other(planned.actions) == [PutBroker(broker_id(3), {"wanted": True, "cordoned": False})]
 
 
-def test_nobody_goes_while_managers_are_away() -> None:
-    observed = Observed(CLUSTER, found_set(broker_resource(), replicas=5), FIVE, world=None, away="away")
+def test_scale_down_waits_while_managers_are_unavailable() -> None:
+    observed = Observed(CLUSTER, found_set(broker_resource(), replicas=5), FIVE, state=None, unavailable="away")
     planned = plan_brokers(broker_resource(), observed, NOW)
     assert applied_replicas(planned) == 5
     assert shown(planned, "Scaled")[:2] == ("False", "ReplicasRemain")
 
 
-def test_a_broker_that_is_wanted_again_takes_replicas_again() -> None:
+def test_unwanted_broker_is_wanted_again_after_scale_up() -> None:
     resource = broker_resource(replicas=4)
     brokers = (broker(0), broker(1), broker(2), broker(3, wanted=False))
-    planned = plan(resource, pods=FIVE[:4], there=world((ORDERS,), brokers), found=found_set(resource, replicas=4))
-    assert other(planned.steps) == [PutBroker(broker_id(3), {"wanted": True, "cordoned": False})]
+    planned = plan(
+        resource, pods=FIVE[:4], there=cluster_state((ORDERS,), brokers), found=found_set(resource, replicas=4)
+    )
+    assert other(planned.actions) == [PutBroker(broker_id(3), {"wanted": True, "cordoned": False})]
 
 
 # -- what was there before, and racks -----------------------------------------------------------------------
 
 
-def test_a_set_that_somebody_else_made_is_made_anew_and_its_pods_go_on() -> None:
-    """An installation from before there was an operator moves over: same names, same claims, no pod ends."""
+def test_statefulset_of_an_older_chart_is_recreated_without_its_pods() -> None:
+    """An installation without an operator is adopted: same names, same claims, no pod stops."""
     found = found_set(broker_resource(), ownerReferences=[])
     planned = plan(pods=tuple(pod(at, "old", is_old=True) for at in range(3)), found=found)
-    labels = [one for one in planned.steps if isinstance(one, Label)]
+    labels = [one for one in planned.actions if isinstance(one, Label)]
     assert [(one.pod, one.labels) for one in labels] == [
         (f"flotilla-broker-{at}", {"flotilla.dev/broker": "flotilla-broker"}) for at in range(3)
     ]
-    assert planned.steps[:3] == tuple(labels), "before anything selects by them"
-    (removed,) = [one for one in planned.steps if isinstance(one, Remove)]
-    assert removed == Remove("apps/v1", "StatefulSet", "flotilla-broker", "uid-sts", orphan=True)
-    assert "StatefulSet" not in [one.manifest["kind"] for one in planned.steps if isinstance(one, Apply)]
+    assert planned.actions[:3] == tuple(labels), "before anything selects by them"
+    (removed,) = [one for one in planned.actions if isinstance(one, Delete)]
+    assert removed == Delete("StatefulSet", "flotilla-broker", "uid-sts", orphan=True)
+    assert "StatefulSet" not in [one.manifest["kind"] for one in planned.actions if isinstance(one, Apply)]
 
 
-def test_a_set_that_is_not_ours_is_left_alone() -> None:
-    """What has our name, and neither our labels nor our owner, is not taken over."""
+def test_foreign_statefulset_is_left_unchanged() -> None:
+    """An object with the same name, but without the labels and the owner, is not adopted."""
     found = found_set(broker_resource(), ownerReferences=[], labels={"app": "other"})
     found["spec"]["selector"] = {"matchLabels": {"app": "other"}}
     planned = plan(found=found)
-    assert [one for one in other(planned.steps) if isinstance(one, Remove)] == []
-    (applied,) = [one for one in planned.steps if isinstance(one, Apply) and one.manifest["kind"] == "StatefulSet"]
-    told = why_not_ours(applied.manifest, found)
-    assert told is not None
-    assert told.startswith("there is a StatefulSet flotilla-broker that is not ours, as it lacks the label app.kuber")
-    assert why_not_ours(applied.manifest, found_set(broker_resource(), labels={})) is None, "its owner is"
-    assert why_not_ours(applied.manifest, found_set(broker_resource(), ownerReferences=[])) is None, "it was left"
+    assert [one for one in other(planned.actions) if isinstance(one, Delete)] == []
+    (applied,) = [one for one in planned.actions if isinstance(one, Apply) and one.manifest["kind"] == "StatefulSet"]
+    text = describe_foreign_owner(applied.manifest, found)
+    assert text is not None
+    assert text.startswith("StatefulSet flotilla-broker exists and does not belong to Flotilla (missing label app.kub")
+    assert describe_foreign_owner(applied.manifest, found_set(broker_resource(), labels={})) is None, "its owner is"
+    assert describe_foreign_owner(applied.manifest, found_set(broker_resource(), ownerReferences=[])) is None, (
+        "it was left"
+    )
 
 
-def test_a_set_that_is_on_its_way_out_is_waited_for() -> None:
+def test_statefulset_in_deletion_is_not_applied() -> None:
     planned = plan(found=found_set(broker_resource(), deletionTimestamp=NOW))
-    assert "StatefulSet" not in [one.manifest["kind"] for one in planned.steps if isinstance(one, Apply)]
-    assert not [one for one in planned.steps if isinstance(one, Remove)]
+    assert "StatefulSet" not in [one.manifest["kind"] for one in planned.actions if isinstance(one, Apply)]
+    assert not [one for one in planned.actions if isinstance(one, Delete)]
 
 
-def test_racks_come_from_pods_or_from_their_nodes() -> None:
+def test_racks_are_read_from_labels_of_pods_or_nodes() -> None:
     resource = broker_resource(rack={"topologyKey": "zone"})
     nodes = {f"node-{at}": {"metadata": {"labels": {"zone": f"z{at}"}}} for at in range(2)}
     brokers = (broker(0), broker(1, rack="z1"), broker(2))
-    planned = plan(resource, there=world((ORDERS,), brokers), nodes=nodes)
-    assert other(planned.steps) == [PutBroker(broker_id(0), {"rack": "z0", "wanted": True, "cordoned": False})]
+    planned = plan(resource, there=cluster_state((ORDERS,), brokers), nodes=nodes)
+    assert other(planned.actions) == [PutBroker(broker_id(0), {"rack": "z0", "wanted": True, "cordoned": False})]
     assert planned.status is not None
     assert [one.get("rack") for one in planned.status["brokers"]] == ["z0", "z1", None]
 
 
-def test_what_kubernetes_refuses_is_shown() -> None:
-    planned = plan(refusal="spec.template.spec.containers[0].image: Required value")
-    assert shown(planned, "Ready") == ("False", "Refused", "spec.template.spec.containers[0].image: Required value")
+def test_rejection_is_shown_in_accepted() -> None:
+    planned = plan(rejection="spec.template.spec.containers[0].image: Required value")
+    assert shown(planned, "Ready") == ("False", "Rejected", "spec.template.spec.containers[0].image: Required value")
 
 
-def test_what_fails_again_and_again_is_shown() -> None:
-    planned = plan(waits_for="This pod has more than one PodDisruptionBudget")
+def test_repeated_error_is_shown_in_accepted() -> None:
+    planned = plan(waiting_for="This pod has more than one PodDisruptionBudget")
     assert shown(planned, "Ready") == ("False", "Waiting", "This pod has more than one PodDisruptionBudget")

@@ -1,4 +1,4 @@
-"""The resources that a Broker becomes, as golden text: a change of them replaces brokers, so it is made knowingly.
+"""The children of a Broker as golden text: a change of them replaces broker pods, so it must be deliberate.
 
 To write the text anew: FLOTILLA_GOLDEN=write pytest tests/unit/operator/test_children.py
 """
@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from flotilla_operator.brokers.children import make_children
-from flotilla_operator.brokers.children.statefulset import is_other
+from flotilla_operator.brokers.children.statefulset import needs_recreation
 from flotilla_operator.brokers.spec import Cluster, read_set
 
-from .worlds import CLUSTER, broker_resource
+from .builders import CLUSTER, broker_resource
 
 _GOLDEN = Path(__file__).parent / "testdata"
 _TLS = replace(CLUSTER, tls_secret="certificates", image_pull_secrets=("registry",), auth="off")  # noqa: S106 - a name
@@ -49,7 +49,7 @@ def children(cluster: Cluster, spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("name", "cluster", "spec"), [("defaults", CLUSTER, {}), ("everything", _TLS, _ALL)])
-def test_children_are_as_the_golden_text_has_them(name: str, cluster: Cluster, spec: dict[str, Any]) -> None:
+def test_children_match_the_golden_text(name: str, cluster: Cluster, spec: dict[str, Any]) -> None:
     text = yaml.safe_dump_all(children(cluster, spec), sort_keys=False)
     path = _GOLDEN / f"{name}.yaml"
     if os.environ.get("FLOTILLA_GOLDEN") == "write":
@@ -58,21 +58,21 @@ def test_children_are_as_the_golden_text_has_them(name: str, cluster: Cluster, s
     assert text == path.read_text()
 
 
-def test_a_changed_setting_changes_the_pods() -> None:
+def test_changed_setting_changes_the_pod_template() -> None:
     before, after = (children(CLUSTER, {"config": {"log_level": level}})[-1] for level in ("info", "debug"))
     assert before["spec"]["template"] != after["spec"]["template"]
-    assert not is_other({**before, "spec": before["spec"]}, after)
+    assert not needs_recreation({**before, "spec": before["spec"]}, after)
 
 
-def test_another_volume_needs_another_statefulset_and_another_way_to_write_its_size_does_not() -> None:
-    """Kubernetes writes 1024Gi as 1Ti: taken for a change, the set would be made anew for ever."""
+def test_statefulset_is_recreated_for_another_storage_class_but_not_for_another_unit_of_size() -> None:
+    """Kubernetes writes 1024Gi as 1Ti: as a change, it would recreate the StatefulSet again and again."""
     small, fast, large = ({"size": "1Ti"}, {"size": "1Ti", "storageClass": "fast"}, {"size": "1024Gi"})
     before = children(CLUSTER, {"storage": small})[-1]
-    assert is_other(before, children(CLUSTER, {"storage": fast})[-1])
-    assert not is_other(before, children(CLUSTER, {"storage": large})[-1])
+    assert needs_recreation(before, children(CLUSTER, {"storage": fast})[-1])
+    assert not needs_recreation(before, children(CLUSTER, {"storage": large})[-1])
 
 
-def test_the_budget_belongs_to_all_sets_and_is_controlled_by_none() -> None:
+def test_disruption_budget_is_owned_by_all_sets_without_a_controller() -> None:
     wanted = read_set(broker_resource(), CLUSTER)
     owners = [wanted.owner, {**wanted.owner, "name": "fast", "uid": "uid-fast"}]
     (budget,) = [one for one in make_children(wanted, 3, owners) if one["kind"] == "PodDisruptionBudget"]

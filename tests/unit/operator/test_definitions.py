@@ -1,4 +1,4 @@
-"""The definitions of our resources say what the rest of the code does."""
+"""The CRDs match the code."""
 
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,10 @@ from flotilla_operator.brokers.members import (
 from flotilla_operator.brokers.spec import read_set
 from flotilla_operator.names import GROUP, VERSION
 
-from .worlds import CLUSTER, broker_resource
+from .builders import CLUSTER, broker_resource
 
-_CRDS = Path(__file__).resolve().parents[3] / "crds"
+_ROOT = Path(__file__).resolve().parents[3]
+_CRDS = _ROOT / "crds"
 NAMES = ("brokers", "topics")
 
 
@@ -42,14 +43,22 @@ def schema(name: str, *path: str) -> Any:  # noqa: ANN401 - any part of it
     return found
 
 
+def test_crds_link_to_the_files_of_the_chart() -> None:
+    """CRDs exist once: an edit of either path changes the same file, and the chart can be packaged without links."""
+    chart = _ROOT / "helm" / "flotilla" / "crds"
+    expected = {f"{kind}.{GROUP}.yaml": chart / f"{kind}.{GROUP}.yaml" for kind in ("brokers", "pipelines", "topics")}
+    assert {path.name: path.resolve() for path in _CRDS.iterdir()} == expected
+    assert set(chart.iterdir()) == set(expected.values())
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_definitions_are_whole(name: str) -> None:
+def test_crds_have_subresources_and_printer_columns(name: str) -> None:
     spec = load(name)["spec"]
     (version,) = spec["versions"]
     assert (spec["group"], version["name"], spec["scope"]) == (GROUP, VERSION, "Namespaced")
     assert spec["names"]["categories"] == ["flotilla"]
     assert version["subresources"]["status"] == {}
-    assert {"Ready", "Reason", "Age", "Why"} <= {one["name"] for one in version["additionalPrinterColumns"]}
+    assert {"Ready", "Reason", "Age", "Message"} <= {one["name"] for one in version["additionalPrinterColumns"]}
 
 
 def walk(node: Any, path: str = "spec") -> list[tuple[str, dict[str, Any]]]:  # noqa: ANN401
@@ -64,8 +73,8 @@ def walk(node: Any, path: str = "spec") -> list[tuple[str, dict[str, Any]]]:  # 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_everything_that_users_say_has_a_limit(name: str) -> None:
-    """Rules cost the API server time, and what comes from users is hostile until it is checked."""
+def test_every_spec_field_has_a_limit(name: str) -> None:
+    """Validation rules cost time of the API server, and input of users is not trusted."""
     for path, node in walk(schema(name, "spec")):
         if node.get("type") == "string":
             assert "maxLength" in node or "enum" in node, path
@@ -77,7 +86,14 @@ def test_everything_that_users_say_has_a_limit(name: str) -> None:
             assert "maxProperties" in node, path
 
 
-def test_limits_are_those_of_the_servers() -> None:
+@pytest.mark.parametrize("name", [*NAMES, "pipelines"])
+def test_every_field_has_a_description(name: str) -> None:
+    """`kubectl explain` shows it."""
+    fields = [one for part in ("spec", "status") for one in walk(schema(name, part), part)]
+    assert [path for path, node in fields if not path.endswith("[]") and "description" not in node] == []
+
+
+def test_crd_limits_match_the_servers() -> None:
     spec = schema("topics", "spec")["properties"]
     assert spec["partitions"]["maximum"] == PARTITIONS_MAX
     assert spec["replication"]["maximum"] == REPLICATION_MAX
@@ -87,12 +103,12 @@ def test_limits_are_those_of_the_servers() -> None:
     assert spec["topicName"]["maxLength"] == 200
 
 
-def test_phases_are_those_that_there_are() -> None:
+def test_crd_phases_match_the_operator() -> None:
     phases = schema("brokers", "status", "brokers")["items"]["properties"]["phase"]["enum"]
     assert set(phases) == {PENDING, STARTING, RUNNING, LAGGING, UNREACHABLE, FAILED, LEAVING, DISK_LOST}
 
 
-def test_settings_that_the_operator_sets_cannot_be_set_by_users() -> None:
+def test_crd_rejects_settings_that_the_operator_sets() -> None:
     (rule,) = [
         one["rule"] for one in schema("brokers", "spec", "config")["x-kubernetes-validations"] if "data" in one["rule"]
     ]

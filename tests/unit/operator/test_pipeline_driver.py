@@ -1,4 +1,4 @@
-"""What a Pipeline's spec may say, what becomes of it in pods, and what is taken from them."""
+"""Specs of Pipelines, their pods, and the reports of drivers."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ import pytest
 
 from flotilla_operator.pipelines import driver, schedule
 from flotilla_operator.pipelines.progress import figures, read_progress
-from flotilla_operator.pipelines.wish import parse_time, read_pipeline
+from flotilla_operator.pipelines.spec import parse_time, read_pipeline
 
-from .pipelines import CHECKPOINT, INSTALLATION, kubernetes, pipeline, ready
+from .pipeline_cluster import CHECKPOINT, INSTALLATION, kubernetes, pipeline, ready
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from .pipelines import CHECKPOINT, INSTALLATION, kubernetes, pipeline, ready
         {"application": {"builtIn": "load"}, "arguments": ["/in", "--run-id=every-night"]},
     ],
 )
-def test_a_spec_that_cannot_be_done_says_why(spec: dict[str, Any]) -> None:
+def test_invalid_pipeline_spec_is_reported(spec: dict[str, Any]) -> None:
     status = kubernetes(**spec).settle()
     assert ready(status)[1] == "SpecInvalid"
 
@@ -44,12 +44,12 @@ def test_a_spec_that_cannot_be_done_says_why(spec: dict[str, Any]) -> None:
         "spark.kubernetes.allocation.pods.allocator",
     ],
 )
-def test_settings_that_say_where_spark_runs_and_as_whom_are_refused(name: str) -> None:
+def test_reserved_spark_properties_are_rejected(name: str) -> None:
     status = kubernetes(sparkConf={name: "another"}).settle()
     assert name in ready(status)[2]
 
 
-def test_the_driver_has_no_rights_but_its_own_and_executors_have_none() -> None:
+def test_driver_has_its_own_permissions_and_executors_have_none() -> None:
     wanted = read_pipeline(pipeline(mode="Stream", checkpoint=CHECKPOINT, token={"secretName": "mine"}), INSTALLATION)
     pod = driver.make(wanted, 1, 1)
     template = driver.executor_template(wanted)
@@ -68,7 +68,7 @@ def test_the_driver_has_no_rights_but_its_own_and_executors_have_none() -> None:
     assert together[0]["topologyKey"] == "kubernetes.io/hostname"
 
 
-def test_pods_of_a_volume_for_many_nodes_may_be_anywhere() -> None:
+def test_pods_with_a_shared_volume_have_no_node_affinity() -> None:
     many = {"volume": {"size": "1Gi", "accessMode": "ReadWriteMany"}}
     wanted = read_pipeline(pipeline(checkpoint=many), INSTALLATION)
     assert "affinity" not in driver.executor_template(wanted)["spec"]
@@ -100,12 +100,12 @@ def test_pods_of_a_volume_for_many_nodes_may_be_anywhere() -> None:
         ),
     ],
 )
-def test_an_application_is_told_what_the_spec_says(spec: dict[str, Any], words: list[str]) -> None:
+def test_application_gets_the_arguments_of_the_spec(spec: dict[str, Any], words: list[str]) -> None:
     assert driver.arguments(read_pipeline(pipeline(**spec), INSTALLATION), 3) == words
 
 
-def test_what_stands_in_a_spec_reaches_an_application_as_it_is() -> None:
-    """Kubernetes puts variables in where $(NAME) stands, and takes $$ for $: a secret would be on a command line."""
+def test_dollar_signs_of_a_spec_are_not_expanded() -> None:
+    """Kubernetes expands $(NAME) and $$: a secret could appear on a command line."""
     said: dict[str, Any] = {"arguments": ["--pattern", "^a$$(FLOTILLA_TOKEN)"], "sparkConf": {"spark.a": "$(POD_IP)"}}
     said["application"] = {"file": "/opt/job.py"}
     wanted = read_pipeline(pipeline(**said), INSTALLATION)
@@ -116,15 +116,15 @@ def test_what_stands_in_a_spec_reaches_an_application_as_it_is() -> None:
     assert '"spark.driver.host": "$(POD_IP)"' in values["SPARK_PROPERTIES"]
 
 
-def test_memory_of_pods_is_shared_by_java_and_python_and_without_executors_the_driver_works() -> None:
+def test_pod_memory_is_split_between_jvm_and_python() -> None:
     shared: dict[str, Any] = {
         "application": {"file": "/opt/job.py"},
         "executors": {"instances": 3, "cores": 2, "memory": "4Gi"},
     }
     wanted = read_pipeline(pipeline(**shared), INSTALLATION)
-    told = driver.properties(wanted)
-    assert (told["spark.executor.memory"], told["spark.executor.memoryOverhead"]) == ("2457m", "1638m")
-    assert (told["spark.executor.instances"], told["spark.kubernetes.executor.request.cores"]) == ("3", "2")
+    properties = driver.properties(wanted)
+    assert (properties["spark.executor.memory"], properties["spark.executor.memoryOverhead"]) == ("2457m", "1638m")
+    assert (properties["spark.executor.instances"], properties["spark.kubernetes.executor.request.cores"]) == ("3", "2")
     alone = driver.properties(read_pipeline(pipeline(executors={"instances": 0, "cores": 2}), INSTALLATION))
     assert alone["spark.master"] == "local[2]"
     table = driver.properties(read_pipeline(pipeline(executors={"instances": 3}), INSTALLATION))
@@ -142,13 +142,13 @@ def test_memory_of_pods_is_shared_by_java_and_python_and_without_executors_the_d
         ("0 3 * * mon", "2026-03-02T03:00:00Z", "2026-03-02T03:00:30Z", None),
     ],
 )
-def test_a_run_is_due_at_the_last_time_that_has_come(cron: str, since: str, now: str, due: str | None) -> None:
+def test_run_is_due_at_the_last_scheduled_time(cron: str, since: str, now: str, due: str | None) -> None:
     found = schedule.last_due(cron, parse_time(since), parse_time(now))
     assert found == (None if due is None else parse_time(due))
 
 
 @pytest.mark.parametrize(
-    "told",
+    "report",
     [
         {"time": "yesterday"},
         {"time": "0001-01-01T00:00:00+1400"},
@@ -161,19 +161,19 @@ def test_a_run_is_due_at_the_last_time_that_has_come(cron: str, since: str, now:
         ["nothing of the kind"],
     ],
 )
-def test_what_a_status_may_not_have_in_it_is_not_taken_from_a_driver(told: object) -> None:
-    """A driver runs anybody's code: what it tells never makes a status that Kubernetes refuses."""
+def test_invalid_progress_of_a_driver_is_rejected(report: object) -> None:
+    """A driver runs code of users: its report must never make a status that Kubernetes rejects."""
     with pytest.raises(msgspec.DecodeError):
-        read_progress(msgspec.json.encode(told))
+        read_progress(msgspec.json.encode(report))
 
 
-def test_offsets_are_left_out_where_they_would_not_fit() -> None:
-    told = {"time": "2026-03-01T12:01:00Z", "offsets": {f"{at:03}" + "😀" * 190: {"0": 1} for at in range(500)}}
-    found = figures(read_progress(msgspec.json.encode(told)), {"offsets": {"logs": {"0": 1}}, "lag": 5}, None)
+def test_oversized_offsets_are_omitted() -> None:
+    report = {"time": "2026-03-01T12:01:00Z", "offsets": {f"{at:03}" + "😀" * 190: {"0": 1} for at in range(500)}}
+    found = figures(read_progress(msgspec.json.encode(report)), {"offsets": {"logs": {"0": 1}}, "lag": 5}, None)
     assert found.keys() == {"lastProgress"}
 
 
-def test_times_are_written_as_kubernetes_has_them() -> None:
+def test_progress_time_is_normalized() -> None:
     found = read_progress(b'{"time": "2026-1-2T3:4:5+0100"}')
     assert found is not None
     assert found.moment == "2026-01-02T02:04:05Z"

@@ -1,13 +1,13 @@
-"""From batches to entries, offsets and times; and how each append ends."""
+"""From batches to entries, offsets and timestamps; and the outcome of each append."""
 
 from collections.abc import Sequence
 
 import pytest
 
 from flotilla.records import BatchHeader, check, decode, split
+from flotilla_broker.partition.appends import Appended, Failed, Unknown
 from flotilla_broker.partition.config import PartitionConfig
 from flotilla_broker.partition.entries import RECORDS
-from flotilla_broker.partition.outcomes import Appended, Failed, Unknown
 from flotilla_broker.raft import NotLeader
 from flotilla_broker.raft.messages import Append
 from support.raftnet import LOG, Net, Node, Sent
@@ -17,7 +17,7 @@ BOB = b"B" * 16
 
 
 def led(members: int = 3, *, partition: PartitionConfig | None = None) -> tuple[Net, list[Node]]:
-    """Brokers of which the first leads; entry 1 is its no-op."""
+    """Return brokers of which the first leads; entry 1 is its no-op."""
     net = Net(members, partition=partition) if partition is not None else Net(members)
     net.elect(net.nodes[0])
     net.wait(1)
@@ -44,7 +44,7 @@ def codes(sent: Sequence[Sent]) -> list[str | None]:
 # -- entries --------------------------------------------------------------------------------------------------
 
 
-def test_offsets_are_dense_over_several_batches_per_entry() -> None:
+def test_offsets_are_contiguous_with_several_batches_per_entry() -> None:
     net, (one, two, three) = led()
     sent = [one.submit(*[b"%d.%d" % (at, nr) for nr in range(count)]) for at, count in enumerate((1, 3, 2, 5))]
     one.turn()
@@ -61,7 +61,7 @@ def test_offsets_are_dense_over_several_batches_per_entry() -> None:
 
 
 def test_many_small_batches_become_few_entries() -> None:
-    """While an entry is on its way to the disk, the next ones wait and share one."""
+    """While an entry is written to disk, later batches wait and share the next entry."""
     net, (one, *_) = led()
     one.slow = True
     sent = [one.append(b"first")]
@@ -74,7 +74,7 @@ def test_many_small_batches_become_few_entries() -> None:
     assert [each.offset for each in sent] == list(range(7))
 
 
-def test_a_full_entry_does_not_wait_for_the_disk() -> None:
+def test_full_entry_does_not_wait_for_the_disk() -> None:
     net, (one, *_) = led()
     one.slow = True
     one.append(b"first")
@@ -90,7 +90,7 @@ def test_a_full_entry_does_not_wait_for_the_disk() -> None:
     assert one.partition.queued_bytes == 0
 
 
-def test_an_entry_holds_as_many_batches_as_fit_and_at_least_one() -> None:
+def test_entry_contains_as_many_batches_as_fit_and_at_least_one() -> None:
     net, (one, *_) = led(1)
     limit = net.partition_config.entry_bytes
     for _ in range(20):
@@ -105,7 +105,7 @@ def test_an_entry_holds_as_many_batches_as_fit_and_at_least_one() -> None:
     assert sum(batches for _, batches in sizes) == 22
 
 
-def test_no_batch_is_merged_or_changed_but_for_offset_and_time() -> None:
+def test_batches_are_changed_only_in_offset_and_time() -> None:
     net, nodes = led()
     one = nodes[0]
     sent = [one.submit(b"%d" % at, b"", bytes(at), producer=ANN, sequence=3 * at) for at in range(5)]
@@ -124,8 +124,8 @@ def test_no_batch_is_merged_or_changed_but_for_offset_and_time() -> None:
             assert decode(batch).values == decode(each.batch).values
 
 
-def test_the_client_s_own_batch_is_left_as_it_is() -> None:
-    """It may be sent again, or to somebody else."""
+def test_batch_of_the_client_is_not_modified() -> None:
+    """The client may send it again, or to another server."""
     _, (one,) = led(1)
     one.append(b"first")
     sent = one.append(b"second")
@@ -133,7 +133,7 @@ def test_the_client_s_own_batch_is_left_as_it_is() -> None:
     assert sent.offset == 1
 
 
-def test_offsets_are_dense_across_leaders() -> None:
+def test_offsets_are_contiguous_across_leaders() -> None:
     net, (one, two, three) = led()
     first = one.append(b"a", b"b")
     net.settle()
@@ -156,7 +156,7 @@ def test_offsets_are_dense_across_leaders() -> None:
         assert [header.base_offset for header in headers(node)] == [0, 2, 3, 4]
 
 
-def test_the_offset_goes_back_with_a_truncation() -> None:
+def test_next_offset_goes_back_with_a_truncation() -> None:
     net, (one, two, _) = led()
     net.isolate(one)
     one.append(b"x", b"y", producer=ANN)
@@ -169,10 +169,10 @@ def test_the_offset_goes_back_with_a_truncation() -> None:
     assert one.partition.producers.encode() == two.partition.producers.encode()
 
 
-# -- time -------------------------------------------------------------------------------------------------------
+# -- timestamps -------------------------------------------------------------------------------------------------
 
 
-def test_append_times_never_go_back_with_a_clock_that_does() -> None:
+def test_append_times_never_decrease_if_the_clock_goes_back() -> None:
     net, (one, two, three) = led()
     for node, skew_ms in ((one, 0), (one, 5000), (one, -90_000), (two, -50_000), (three, 100_000), (two, -1)):
         node.skew_ms = skew_ms
@@ -190,7 +190,7 @@ def test_append_times_never_go_back_with_a_clock_that_does() -> None:
         ]
 
 
-def test_the_time_is_kept_through_a_restart() -> None:
+def test_last_append_time_survives_a_restart() -> None:
     net, (one,) = led(1)
     one.skew_ms = 1_000_000
     late = one.append(b"x")
@@ -207,23 +207,23 @@ def test_the_time_is_kept_through_a_restart() -> None:
 # -- outcomes -----------------------------------------------------------------------------------------------------
 
 
-def test_a_follower_refuses_before_anything_is_proposed() -> None:
+def test_follower_rejects_an_append_before_it_is_proposed() -> None:
     _, (_, two, _) = led()
     with pytest.raises(NotLeader):
         two.submit(b"x")
 
 
-def test_what_waits_in_the_queue_of_a_leader_that_steps_down_has_failed() -> None:
+def test_queued_appends_fail_when_the_leader_steps_down() -> None:
     net, (one, two, _) = led()
     one.slow = True
     proposed = one.append(b"proposed")
     queued = one.append(b"queued")
-    net.tell(two, one, Append(9, 0, 0, 0, []))
+    net.inject(two, one, Append(9, 0, 0, 0, []))
     assert codes([queued]) == ["not_leader"]
-    assert proposed.outcome is None, "nobody knows yet"
+    assert proposed.outcome is None, "the outcome is open"
 
 
-def test_an_entry_that_another_leader_replaced_has_failed_once_that_is_committed() -> None:
+def test_append_fails_once_an_entry_of_another_leader_is_committed_in_its_place() -> None:
     net, (one, two, _) = led()
     net.isolate(one)
     lost = [one.append(b"x"), one.append(b"y")]
@@ -238,8 +238,8 @@ def test_an_entry_that_another_leader_replaced_has_failed_once_that_is_committed
     assert all(node.values == [b"0", b"1"] for node in net.nodes)
 
 
-def test_an_entry_that_was_truncated_and_not_replaced_yet_is_still_open() -> None:
-    """Failed only once its index was committed with another term."""
+def test_append_of_a_truncated_entry_is_open_until_its_index_is_committed() -> None:
+    """It fails only when its index is committed with another term."""
     net, (one, two, _) = led()
     net.isolate(one)
     lost = [one.append(b"x"), one.append(b"y"), one.append(b"z")]
@@ -255,8 +255,8 @@ def test_an_entry_that_was_truncated_and_not_replaced_yet_is_still_open() -> Non
     assert codes(lost) == ["not_leader"] * 3
 
 
-def test_an_entry_that_a_later_leader_commits_has_been_appended() -> None:
-    """Its own leader stepped down, and did not know."""
+def test_append_succeeds_if_a_later_leader_commits_its_entry() -> None:
+    """Its own leader stepped down, and did not know the outcome."""
     net, (one, two, three) = led()
     sent = one.append(b"x")
     net.deliver(*net.take(one, two))
@@ -272,7 +272,7 @@ def test_an_entry_that_a_later_leader_commits_has_been_appended() -> None:
     assert three.values == [b"x"]
 
 
-def test_what_was_proposed_is_unknown_when_a_replica_is_closed() -> None:
+def test_proposed_appends_are_unknown_when_a_replica_is_closed() -> None:
     net, (one, *_) = led()
     one.slow = True
     proposed = one.append(b"proposed")
@@ -283,7 +283,7 @@ def test_what_was_proposed_is_unknown_when_a_replica_is_closed() -> None:
     assert codes([queued]) == ["closed"]
 
 
-def test_an_outcome_is_told_once() -> None:
+def test_append_is_completed_once() -> None:
     net, (one, two, _) = led()
     sent = [one.append(b"%d" % at) for at in range(3)]
     net.settle()
@@ -296,7 +296,7 @@ def test_an_outcome_is_told_once() -> None:
 # -- retries --------------------------------------------------------------------------------------------------------
 
 
-def test_a_retry_in_the_same_entry_is_stored_once() -> None:
+def test_retry_in_the_same_entry_is_stored_once() -> None:
     net, (one, *_) = led()
     first = one.submit(b"x", b"y", producer=ANN)
     retry = one.submit(b"x", b"y", producer=ANN)
@@ -310,7 +310,7 @@ def test_a_retry_in_the_same_entry_is_stored_once() -> None:
     assert one.values == [b"x", b"y", b"z"]
 
 
-def test_a_retry_of_an_uncommitted_entry_waits_for_it() -> None:
+def test_retry_of_an_uncommitted_entry_waits_for_it() -> None:
     net, (one, *_) = led()
     first = one.append(b"x", producer=ANN)
     retry = one.append(b"x", producer=ANN)
@@ -320,7 +320,7 @@ def test_a_retry_of_an_uncommitted_entry_waits_for_it() -> None:
     assert one.values == [b"x"]
 
 
-def test_a_retry_of_a_committed_entry_is_answered_at_once() -> None:
+def test_retry_of_a_committed_entry_is_answered_at_once() -> None:
     net, (one, *_) = led()
     one.append(b"a", producer=BOB)
     first = one.append(b"x", producer=ANN)
@@ -331,7 +331,7 @@ def test_a_retry_of_a_committed_entry_is_answered_at_once() -> None:
     assert net.wire == type(net.wire)(), "nothing was proposed"
 
 
-def test_a_retry_at_another_leader_finds_what_the_first_one_stored() -> None:
+def test_retry_at_another_leader_finds_the_stored_batch() -> None:
     net, (one, two, three) = led()
     first = one.append(b"x", producer=ANN)
     net.deliver(*net.take(one, two))
@@ -346,7 +346,7 @@ def test_a_retry_at_another_leader_finds_what_the_first_one_stored() -> None:
     assert three.values == [b"x"]
 
 
-def test_a_retry_of_an_entry_that_is_truncated_fails_with_it() -> None:
+def test_retry_of_a_truncated_entry_fails_with_it() -> None:
     net, (one, two, three) = led()
     net.isolate(one)
     first = one.append(b"x", producer=ANN)
@@ -363,7 +363,7 @@ def test_a_retry_of_an_entry_that_is_truncated_fails_with_it() -> None:
     assert one.values == three.values == [b"x"]
 
 
-def test_a_refusal_names_its_reason_and_leaves_the_others_alone() -> None:
+def test_rejection_has_a_reason_and_does_not_affect_other_batches() -> None:
     net, (one, *_) = led()
     good = one.submit(b"x", producer=ANN)
     gap = one.submit(b"y", producer=ANN, sequence=7)
@@ -384,7 +384,7 @@ def test_a_refusal_names_its_reason_and_leaves_the_others_alone() -> None:
     assert len(one.entries) == 2
 
 
-def test_a_turn_with_nothing_but_refusals_makes_no_entry() -> None:
+def test_only_rejected_batches_make_no_entry() -> None:
     net, (one, *_) = led()
     one.append(b"y", producer=BOB, sequence=7)
     assert one.shape == [(1, 1)]
@@ -395,8 +395,8 @@ def test_a_turn_with_nothing_but_refusals_makes_no_entry() -> None:
 
 
 @pytest.mark.parametrize("entries", [0, 1, 5, 60])
-def test_a_restart_gives_the_same_state(entries: int) -> None:
-    """The summary and the entries behind it; over several segments, so that the summary was saved on the way."""
+def test_state_is_the_same_after_a_restart(entries: int) -> None:
+    """The summary and the entries after it; over several segments, so that the summary is saved in between."""
     net, (one,) = led(1)
     for at in range(entries):
         one.append(b"%d" % at + bytes(400), producer=ANN, sequence=at)
@@ -416,7 +416,7 @@ def test_a_restart_gives_the_same_state(entries: int) -> None:
     assert retry is None or retry.offset == 1
 
 
-def test_uncommitted_entries_are_learnt_again_after_a_restart() -> None:
+def test_uncommitted_entries_are_known_after_a_restart() -> None:
     net, (one, two, three) = led()
     net.isolate(one)
     one.append(b"x", producer=ANN)
@@ -442,7 +442,7 @@ def test_replicas_have_the_same_summary() -> None:
     assert len({node.partition.snapshot() for node in nodes}) == 1
 
 
-def test_a_large_batch_has_an_entry_of_its_own() -> None:
+def test_large_batch_has_its_own_entry() -> None:
     _, (one,) = led(1, partition=PartitionConfig(entry_bytes=100))
     sent = [one.submit(bytes(LOG.entry_bytes_max // 2)), one.submit(b"x"), one.submit(b"y")]
     one.turn()

@@ -1,11 +1,11 @@
-"""Deleted records: a trim that a client asked for, whose offset may lie in the middle of a batch."""
+"""Deletion of records: a trim requested by a client, at an offset that may be inside a batch."""
 
 import pytest
 
 from flotilla.records import BatchHeader, split
+from flotilla_broker.partition.appends import Appended
 from flotilla_broker.partition.entries import Trim
 from flotilla_broker.partition.meta import ReplicaMeta
-from flotilla_broker.partition.outcomes import Appended
 from flotilla_broker.partition.reading import select_batches
 from flotilla_broker.raft import NotLeader
 from support.raftnet import Net, Node
@@ -14,7 +14,7 @@ ANN = b"A" * 16
 
 
 def led(members: int = 3, entries: int = 4, records: int = 5) -> tuple[Net, list[Node]]:
-    """Brokers of which the first leads; offsets 0 to 19, in batches of five."""
+    """Return brokers of which the first leads; offsets 0 to 19, in batches of five."""
     net = Net(members)
     net.elect(net.nodes[0])
     net.wait(1)
@@ -26,13 +26,13 @@ def led(members: int = 3, entries: int = 4, records: int = 5) -> tuple[Net, list
 
 def delete(net: Net, node: Node, offset: int) -> None:
     node.partition.trim(offset)
-    node.engine.touch(net.key)
+    node.engine.schedule(net.key)
     node.turn()
     net.wait(1)
 
 
 def readable(node: Node) -> list[int]:
-    """The base offsets of what a reader gets who begins at the first offset."""
+    """Return the base offsets of the batches that a reader gets from the first offset on."""
     partition = node.partition
     log, number = partition.log.log, partition.log.number
     entries = log.read(number, log.find_offset(number, partition.start_offset), bytes_max=1 << 20)
@@ -40,17 +40,17 @@ def readable(node: Node) -> list[int]:
     return [BatchHeader.from_bytes(batch).base_offset for data in found for batch in split(data)]
 
 
-def test_records_go_up_to_an_offset_in_a_batch_and_its_batch_is_read_whole() -> None:
-    """As with any fetch in a batch, readers skip what lies before the offset that they asked for."""
+def test_delete_inside_a_batch_keeps_the_whole_batch_readable() -> None:
+    """As with any fetch inside a batch, readers skip the records before the offset that they requested."""
     net, nodes = led()
     delete(net, nodes[0], 12)
     for node in nodes:
         assert node.partition.start_offset == 12
-        assert node.partition.log.group.first_offset == 10, "whole entries are let go of"
+        assert node.partition.log.group.first_offset == 10, "only whole entries are trimmed"
         assert readable(node) == [10, 15]
 
 
-def test_all_that_is_there_can_go_and_offsets_go_on() -> None:
+def test_all_records_can_be_deleted_and_offsets_continue() -> None:
     net, nodes = led()
     delete(net, nodes[0], 20)
     for node in nodes:
@@ -61,7 +61,7 @@ def test_all_that_is_there_can_go_and_offsets_go_on() -> None:
     assert sent.offset == 20
 
 
-def test_what_is_gone_already_is_not_proposed_again() -> None:
+def test_deleted_offset_is_not_proposed_again() -> None:
     net, (one, *_) = led()
     delete(net, one, 12)
     last = one.partition.log.last_index
@@ -70,8 +70,8 @@ def test_what_is_gone_already_is_not_proposed_again() -> None:
     assert one.partition.log.last_index == last
 
 
-def test_what_is_not_committed_yet_is_not_touched() -> None:
-    """Nothing goes that nobody could have read."""
+def test_uncommitted_records_are_not_deleted() -> None:
+    """Records that were never readable are not deleted."""
     net, nodes = led()
     net.isolate(nodes[0])
     nodes[0].append(b"not yet", producer=ANN, sequence=20)
@@ -82,20 +82,20 @@ def test_what_is_not_committed_yet_is_not_touched() -> None:
     assert {node.partition.start_offset for node in nodes} == {20}
 
 
-def test_only_a_leader_deletes() -> None:
+def test_only_a_leader_deletes_records() -> None:
     _, (_, two, _) = led()
     with pytest.raises(NotLeader):
         two.partition.trim(12)
     assert two.partition.start_offset == 0
 
 
-def test_whoever_waits_hears_of_it_when_it_is_committed() -> None:
+def test_watcher_is_notified_when_a_trim_is_committed() -> None:
     net, (one, two, three) = led()
     heard: list[int] = []
     one.partition.watch(lambda: heard.append(one.partition.start_offset))
     net.isolate(one)
     one.partition.trim(7)
-    one.engine.touch(net.key)
+    one.engine.schedule(net.key)
     one.turn()
     assert heard == []
     net.connect(one, two)
@@ -104,7 +104,7 @@ def test_whoever_waits_hears_of_it_when_it_is_committed() -> None:
     assert heard == [7]
 
 
-def test_where_records_begin_outlives_the_end_of_all_brokers() -> None:
+def test_start_offset_survives_a_restart_of_all_brokers() -> None:
     net, nodes = led()
     delete(net, nodes[0], 12)
     for node in nodes:
@@ -114,11 +114,11 @@ def test_where_records_begin_outlives_the_end_of_all_brokers() -> None:
     net.connect_all()
     net.wait(10)
     assert {node.partition.start_offset for node in nodes} == {12}
-    assert any(node.raft.is_settled for node in nodes)
+    assert any(node.raft.has_committed_in_term for node in nodes)
 
 
-def test_a_replica_that_was_away_begins_where_the_others_do() -> None:
-    """By its log if that is long enough, or by a copy; the copy's summary tells of the offset in the batch."""
+def test_replica_that_was_down_gets_the_start_offset() -> None:
+    """From its log if that is long enough, or from a snapshot, whose summary contains the offset inside the batch."""
     net, (one, two, three) = led()
     net.isolate(three)
     delete(net, one, 12)
@@ -134,7 +134,7 @@ def test_a_replica_that_was_away_begins_where_the_others_do() -> None:
     assert {node.partition.start_offset for node in (one, two, three)} == {12}
 
 
-def test_a_new_replica_gets_a_copy_that_begins_in_a_batch() -> None:
+def test_new_replica_gets_a_snapshot_that_starts_inside_a_batch() -> None:
     net, (one, two, three) = led()
     three.crash()
     delete(net, one, 12)
@@ -149,17 +149,17 @@ def test_a_new_replica_gets_a_copy_that_begins_in_a_batch() -> None:
     assert three.partition.snapshot() == one.partition.snapshot() == two.partition.snapshot()
 
 
-def test_retention_goes_on_from_there_and_never_back() -> None:
+def test_retention_continues_from_the_start_offset_and_never_goes_back() -> None:
     net, nodes = led()
     one = nodes[0]
     delete(net, one, 12)
-    one.partition.clean_up()
-    one.engine.touch(net.key)
+    one.partition.apply_retention()
+    one.engine.schedule(net.key)
     one.turn()
     net.wait(1)
     assert {node.partition.start_offset for node in nodes} == {12}
-    one.partition.instruct(Trim(10))  # of a retention that knew nothing of it
-    one.engine.touch(net.key)
+    one.partition.instruct(Trim(10))  # of a retention run that did not know of it
+    one.engine.schedule(net.key)
     one.turn()
     net.wait(1)
     assert {node.partition.start_offset for node in nodes} == {12}
@@ -167,14 +167,14 @@ def test_retention_goes_on_from_there_and_never_back() -> None:
     assert {node.partition.start_offset for node in nodes} == {17}
 
 
-def test_times_lead_to_no_offset_that_is_gone() -> None:
+def test_timestamp_lookup_returns_no_deleted_offset() -> None:
     net, (one, *_) = led()
     delete(net, one, 12)
     assert one.partition.offset_at_time(0) == 12
     assert one.partition.offset_at_time(1 << 60) == 20
 
 
-def test_a_retry_of_a_deleted_batch_is_still_known() -> None:
+def test_retry_of_a_deleted_batch_is_recognized() -> None:
     """Guarantee 3: deleting records forgets no producer, so a late retry appends nothing."""
     net, (one, two, three) = led()
     delete(net, one, 20)
@@ -188,8 +188,8 @@ def test_a_retry_of_a_deleted_batch_is_still_known() -> None:
     assert leader.partition.committed_offset == 20
 
 
-def test_it_is_known_beforehand_whether_an_entry_goes() -> None:
-    """A full disk takes only what makes room."""
+def test_frees_entries_returns_whether_a_trim_removes_an_entry() -> None:
+    """A full disk accepts only what frees space."""
     net, (one, *_) = led()
     delete(net, one, 12)
     assert not one.partition.frees_entries(12)
@@ -197,7 +197,7 @@ def test_it_is_known_beforehand_whether_an_entry_goes() -> None:
     assert one.partition.frees_entries(15)
 
 
-# -- notes that older brokers wrote ------------------------------------------------------------------------------------
+# -- replica metadata of older brokers ---------------------------------------------------------------------------------
 
 OLD_NOTE = bytes.fromhex(
     "89a474797065a77265706c696361a5746f706963a5746f706963a8746f7069635f6964c41000000000000000000000000000000000"
@@ -206,12 +206,12 @@ OLD_NOTE = bytes.fromhex(
 )
 
 
-def test_a_note_without_a_limit_for_batches_is_read() -> None:
-    """What is on disks stays readable."""
+def test_metadata_without_a_batch_limit_is_read() -> None:
+    """Formats on disk stay readable."""
     assert ReplicaMeta.from_bytes(OLD_NOTE) == ReplicaMeta("topic", bytes(16), 3, 1, ("a" * 32,), 1000, None)
 
 
-def test_a_replica_with_an_old_note_can_be_removed_though_it_is_out_of_service() -> None:
+def test_replica_out_of_service_with_old_metadata_can_be_removed() -> None:
     _, (one,) = led(1)
     number = one.partition.log.number
     note = ReplicaMeta.from_bytes(OLD_NOTE)

@@ -1,11 +1,11 @@
-"""TRIM, EXPIRE and SEAL: entries without records, which all replicas carry out alike."""
+"""TRIM, EXPIRE and SEAL: entries without records, which all replicas apply in the same way."""
 
 import random
 
 import pytest
 
+from flotilla_broker.partition.appends import Appended, Failed
 from flotilla_broker.partition.entries import Expire, Instruction, Seal, Trim
-from flotilla_broker.partition.outcomes import Appended, Failed
 from flotilla_broker.raft import NotLeader
 from flotilla_broker.raft.messages import Append
 from support.raftnet import Net, Node
@@ -24,7 +24,7 @@ def led(members: int = 3) -> tuple[Net, list[Node]]:
 
 def instruct(net: Net, node: Node, instruction: Instruction) -> int:
     index = node.partition.instruct(instruction)
-    node.engine.touch(net.key)
+    node.engine.schedule(net.key)
     node.turn()
     return index
 
@@ -38,7 +38,7 @@ def fill(net: Net, node: Node, entries: int, records: int = 1) -> None:
 # -- TRIM -------------------------------------------------------------------------------------------------------
 
 
-def test_a_trim_removes_what_lies_before_and_keeps_an_anchor_and_the_rest() -> None:
+def test_trim_removes_earlier_entries_and_keeps_an_anchor() -> None:
     net, nodes = led()
     fill(net, nodes[0], 10)
     before = nodes[0].entries
@@ -54,7 +54,7 @@ def test_a_trim_removes_what_lies_before_and_keeps_an_anchor_and_the_rest() -> N
         assert node.shape[-1] == (index, 1)
 
 
-def test_an_entry_stays_until_all_of_its_records_are_gone() -> None:
+def test_entry_is_kept_until_all_of_its_records_are_trimmed() -> None:
     net, nodes = led()
     fill(net, nodes[0], 3, records=4)
     instruct(net, nodes[0], Trim(6))
@@ -65,7 +65,7 @@ def test_an_entry_stays_until_all_of_its_records_are_gone() -> None:
         assert len(node.values) == 8
 
 
-def test_a_trim_takes_no_offset_and_none_that_is_committed_later() -> None:
+def test_trim_takes_no_offset_and_none_that_is_committed_later() -> None:
     net, nodes = led()
     fill(net, nodes[0], 3)
     instruct(net, nodes[0], Trim(1000))
@@ -79,7 +79,7 @@ def test_a_trim_takes_no_offset_and_none_that_is_committed_later() -> None:
         assert node.partition.log.anchor_index == 4, "the trim itself is kept"
 
 
-def test_a_trim_does_not_go_back() -> None:
+def test_trim_does_not_go_back() -> None:
     net, nodes = led()
     fill(net, nodes[0], 10)
     instruct(net, nodes[0], Trim(6))
@@ -88,7 +88,7 @@ def test_a_trim_does_not_go_back() -> None:
     assert {(node.partition.start_offset, node.partition.log.anchor_index) for node in nodes} == {(6, 7)}
 
 
-def test_a_trim_that_is_not_committed_removes_nothing() -> None:
+def test_uncommitted_trim_removes_nothing() -> None:
     net, (one, two, three) = led()
     fill(net, one, 10)
     net.wait(1)
@@ -105,7 +105,7 @@ def test_a_trim_that_is_not_committed_removes_nothing() -> None:
     assert {node.partition.start_offset for node in net.nodes} == {0}, "it was taken back"
 
 
-def test_a_trim_survives_a_restart() -> None:
+def test_trim_survives_a_restart() -> None:
     net, (one,) = led(1)
     fill(net, one, 10, records=2)
     instruct(net, one, Trim(7))
@@ -121,8 +121,8 @@ def test_a_trim_survives_a_restart() -> None:
     assert sent.offset == 20
 
 
-def test_producers_outlive_the_records_that_they_sent() -> None:
-    """A retry must be recognised though what it repeats was trimmed."""
+def test_producers_outlive_their_trimmed_records() -> None:
+    """A retry must be recognized even if the batch that it repeats was trimmed."""
     net, (one, two, three) = led()
     first = one.append(b"x", producer=ANN)
     fill(net, one, 5)
@@ -139,8 +139,8 @@ def test_producers_outlive_the_records_that_they_sent() -> None:
 
 
 @pytest.mark.parametrize("survive", [0.0, 0.6])
-def test_a_trim_that_a_crash_interrupts_leaves_all_later_entries(survive: float) -> None:
-    """H5: pysyncobj's journal clears and adds again in place; kill -9 left 11,326 of 20,000 entries."""
+def test_trim_interrupted_by_a_crash_keeps_all_later_entries(survive: float) -> None:
+    """A trim is one frame. pysyncobj rewrites its journal in place: kill -9 left 11,326 of 20,000 entries."""
     steps = 0
     while True:
         net, (one,) = led(1)
@@ -149,7 +149,7 @@ def test_a_trim_that_a_crash_interrupts_leaves_all_later_entries(survive: float)
         acknowledged = one.values
         table = one.partition.producers.encode()
         one.partition.instruct(Trim(20))
-        one.engine.touch(net.key)
+        one.engine.schedule(net.key)
         one.disk.crash_in = steps
         try:
             one.turn()
@@ -173,7 +173,7 @@ def test_a_trim_that_a_crash_interrupts_leaves_all_later_entries(survive: float)
 # -- EXPIRE -------------------------------------------------------------------------------------------------------
 
 
-def test_producers_that_were_silent_are_forgotten_by_all_replicas() -> None:
+def test_idle_producers_expire_on_all_replicas() -> None:
     net, nodes = led()
     one = nodes[0]
     old = one.append(b"x", producer=ANN)
@@ -194,8 +194,8 @@ def test_producers_that_were_silent_are_forgotten_by_all_replicas() -> None:
     assert again[1].offset == 1
 
 
-def test_an_expiry_counts_from_its_place_in_the_log() -> None:
-    """What follows it in the log was let in by a leader that had not forgotten yet: it stays."""
+def test_expiry_applies_at_its_position_in_the_log() -> None:
+    """Entries after it were accepted by a leader that still knew the producer: they are kept."""
     net, (one, two, _) = led()
     one.append(b"x", producer=ANN)
     net.settle()
@@ -210,7 +210,7 @@ def test_an_expiry_counts_from_its_place_in_the_log() -> None:
     assert retry.offset == 1
 
 
-def test_an_expiry_that_is_not_committed_forgets_nobody() -> None:
+def test_uncommitted_expire_removes_no_producer() -> None:
     net, (one, two, _) = led()
     one.append(b"x", producer=ANN)
     net.settle()
@@ -248,7 +248,7 @@ def test_no_records_follow_a_seal() -> None:
     assert two.shape[-1] == (index + 1, 2), "a new leader's no-op may follow"
 
 
-def test_what_waits_in_the_queue_when_a_seal_comes_has_failed() -> None:
+def test_queued_appends_fail_after_a_seal() -> None:
     net, (one, *_) = led()
     one.slow = True
     first = one.append(b"first")
@@ -261,7 +261,7 @@ def test_what_waits_in_the_queue_when_a_seal_comes_has_failed() -> None:
     assert queued.outcome.code == "sealed"
 
 
-def test_a_seal_is_taken_back_with_its_entry() -> None:
+def test_seal_is_undone_by_a_truncation_of_its_entry() -> None:
     net, (one, two, three) = led()
     net.isolate(one)
     instruct(net, one, Seal())
@@ -277,7 +277,7 @@ def test_a_seal_is_taken_back_with_its_entry() -> None:
     assert three.values == [b"x"]
 
 
-def test_a_seal_survives_a_restart_and_the_first_one_counts() -> None:
+def test_seal_survives_a_restart_and_the_first_one_counts() -> None:
     net, (one,) = led(1)
     one.append(b"x")
     index = instruct(net, one, Seal())
@@ -294,7 +294,7 @@ def test_a_seal_survives_a_restart_and_the_first_one_counts() -> None:
     assert isinstance(after.outcome, Failed)
 
 
-def test_a_truncation_behind_a_seal_leaves_it() -> None:
+def test_truncation_after_a_seal_keeps_it() -> None:
     net, (one, two, _) = led()
     index = instruct(net, one, Seal())
     net.settle()
@@ -306,8 +306,8 @@ def test_a_truncation_behind_a_seal_leaves_it() -> None:
     assert one.partition.sealed_index == index
 
 
-def test_a_summary_speaks_of_a_seal_only_once_it_is_committed() -> None:
-    """An uncommitted one may be taken back, and a summary cannot."""
+def test_summary_contains_a_seal_only_once_it_is_committed() -> None:
+    """An uncommitted seal may be undone, and a summary cannot."""
     net, (one, *_) = led()
     plain = one.partition.snapshot()
     instruct(net, one, Seal())
@@ -322,10 +322,10 @@ def test_a_summary_speaks_of_a_seal_only_once_it_is_committed() -> None:
     assert one.partition.snapshot()[1] != state
 
 
-# -- all of them ------------------------------------------------------------------------------------------------------
+# -- all instructions -------------------------------------------------------------------------------------------------
 
 
-def test_only_a_leader_instructs() -> None:
+def test_only_a_leader_accepts_instructions() -> None:
     _, (_, two, _) = led()
     with pytest.raises(NotLeader):
         two.partition.instruct(Trim(0))
@@ -340,8 +340,8 @@ def test_instructions_take_no_offset() -> None:
     assert sent.offset == 0
 
 
-def test_an_instruction_of_a_leader_that_was_replaced_is_not_carried_out_in_its_successor_s_place() -> None:
-    """The index is the same, the entry is not."""
+def test_replaced_instruction_is_not_applied_with_its_replacement() -> None:
+    """The index is the same, but the entry is another one."""
     net, (one, two, three) = led()
     fill(net, one, 5)
     net.wait(1)
@@ -353,12 +353,12 @@ def test_an_instruction_of_a_leader_that_was_replaced_is_not_carried_out_in_its_
     net.wait(1)
     assert [node.partition.start_offset for node in (one, two, three)] == [0, 0, 0]
     assert len(one.values) == 5
-    net.tell(two, one, Append(2, index, 2, index, []))
+    net.inject(two, one, Append(2, index, 2, index, []))
     assert one.partition.start_offset == 0
 
 
-def test_a_clock_that_was_wrong_once_deletes_nothing_afterwards() -> None:
-    """Append times never go back, so they are no measure of the time that it is: retention goes by the clock."""
+def test_wrong_clock_of_the_past_deletes_nothing_later() -> None:
+    """Append times never go back, so they do not show the current time: retention uses the clock."""
     net = Net()
     one, *_ = net.nodes
     net.elect(one)
@@ -370,13 +370,13 @@ def test_a_clock_that_was_wrong_once_deletes_nothing_afterwards() -> None:
     one.append(b"from the future")
     net.wait(1)
     one.skew_ms = 0
-    one.partition.clean_up()
+    one.partition.apply_retention()
     one.turn()
     net.wait(1)
     assert one.partition.start_offset == 0
     assert len(one.partition.producers) == 1
     one.skew_ms = 2 * week_ms + 1
-    one.partition.clean_up()
+    one.partition.apply_retention()
     one.turn()
     net.wait(1)
     assert one.partition.start_offset == 1, "what is too old by the clock goes"

@@ -1,4 +1,4 @@
-"""What a reader gets of some entries: whole batches, in order, nothing left out, nothing that is not committed."""
+"""Selection of batches for a fetch: whole batches, in order, without gaps, and only committed ones."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ from flotilla_broker.partition.reading import select_batches
 
 
 def make_entries(shape: list[list[int]]) -> list[Entry]:
-    """Make an entry for each list: of batches with so many records, or a no-op if it is empty."""
+    """Make an entry for each list: batches with these numbers of records, or a no-op if the list is empty."""
     entries, offset = [], 0
     for index, counts in enumerate(shape, 1):
         payload = bytearray(RECORDS if counts else NOOP)
@@ -27,7 +27,7 @@ shapes = st.lists(st.lists(st.integers(1, 3), max_size=3), min_size=1, max_size=
 
 
 @given(shapes, st.data())
-def test_what_is_selected_is_a_stretch_of_batches(shape: list[list[int]], data: st.DataObject) -> None:
+def test_selected_batches_are_consecutive(shape: list[list[int]], data: st.DataObject) -> None:
     entries = make_entries(shape)
     offset = data.draw(st.integers(0, entries[-1].next_offset))
     committed = data.draw(st.integers(0, len(entries)))
@@ -48,10 +48,10 @@ def test_what_is_selected_is_a_stretch_of_batches(shape: list[list[int]], data: 
         assert size + wanted[len(found)].header.total_bytes > bytes_max
 
 
-def test_at_least_one_batch_is_selected_however_large_it_is() -> None:
+def test_at_least_one_batch_is_selected_whatever_its_size() -> None:
     (entry,) = make_entries([[3, 3]])
     assert len(list(split(select_batches([entry], 0, 1, 1)[0]))) == 1
 
 
-def test_nothing_is_selected_beyond_what_is_committed() -> None:
+def test_uncommitted_batches_are_not_selected() -> None:
     assert select_batches(make_entries([[1], [1]]), 0, 0, 1000) == []

@@ -1,4 +1,4 @@
-"""Brokers' networks on real sockets, in one loop, with everything they report."""
+"""Networks of brokers on real sockets in one event loop, with all their callbacks recorded."""
 
 import asyncio
 import random
@@ -37,7 +37,7 @@ def on_loop(
     body: Callable[[], Coroutine[Any, Any, None]],
     new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
 ) -> None:
-    """Run a test's coroutine, with an end to it; nothing may fail unseen in the loop."""
+    """Run a coroutine of a test with a timeout; an unhandled error in the event loop fails the test."""
     unseen: list[dict[str, Any]] = []
 
     async def bounded() -> None:
@@ -51,7 +51,7 @@ def on_loop(
 
 
 class Broker:
-    """A network and what it reported, in order, as (what, peer) or ("frame", peer, body)."""
+    """A network and its callbacks in order, as (kind, peer) or ("frame", peer, body)."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Broker:
         return transport
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        """Wait until something that this broker reported makes it so."""
+        """Wait until a callback of this broker makes a condition true."""
         while not reached():
             self._changed.clear()
             await self._changed.wait()
@@ -119,7 +119,7 @@ class Broker:
 
 @asynccontextmanager
 async def started(*brokers: Broker, meet: bool = True) -> AsyncIterator[None]:
-    """Start brokers, let them know each other, wait until all are connected, and close them in the end."""
+    """Start brokers that know each other, wait until all are connected, and close them at the end."""
     try:
         for broker in brokers:
             await broker.network.start(HOST, 0)
@@ -139,7 +139,7 @@ def introduce(*brokers: Broker) -> None:
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    """Wait for something that nobody reports."""
+    """Poll until a condition is true that no callback reports."""
     while not reached():  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0.002)
 
@@ -151,7 +151,7 @@ async def stranger(
 
 
 async def is_closed(reader: asyncio.StreamReader) -> bool:
-    """Wait until the other side closes, whatever it says before."""
+    """Wait until the other side closes the connection, ignoring what it sends before."""
     try:
         while await reader.read(1 << 16):
             pass

@@ -23,12 +23,12 @@ from flotilla_broker.peers import AddressBook, AddressInvalid, PeerConfig, PeerN
         {"settled_s": -1},
     ],
 )
-def test_a_wrong_setting_is_refused_by_name(wrong: dict[str, Any]) -> None:
+def test_invalid_setting_is_rejected_by_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         PeerConfig(**wrong)
 
 
-def test_tls_that_does_not_demand_certificates_is_refused() -> None:
+def test_tls_context_that_requires_no_certificates_is_rejected() -> None:
     lax = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     strict = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     with pytest.raises(ValueError, match="server must be"):
@@ -46,12 +46,12 @@ def network(me: str, secret: bytes | None) -> PeerNetwork:
     )
 
 
-def test_no_secret_has_to_be_said_in_so_many_words() -> None:
+def test_missing_secret_must_be_explicit() -> None:
     network("a" * 32, None)
     with pytest.raises(PeersMisuse):
         network("a" * 32, b"")
 
 
-def test_the_id_of_the_broker_is_checked() -> None:
+def test_id_of_the_broker_is_validated() -> None:
     with pytest.raises(AddressInvalid):
         network("broker-1", None)

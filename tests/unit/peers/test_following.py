@@ -1,4 +1,4 @@
-"""How a network follows the address book."""
+"""A network follows changes of the address book."""
 
 import asyncio
 import socket
@@ -12,26 +12,26 @@ from unit.peers.harness import HOST, A, B, Broker, both_loops, on_loop, started,
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
-def test_a_new_address_is_dialed_at_once() -> None:
-    """Not even a long delay, nor a dial that hangs, holds it up."""
+def test_new_address_is_dialed_at_once() -> None:
+    """Neither a long delay nor a dial that hangs postpones it."""
 
     async def body() -> None:
         one, two = Broker(A), Broker(B)
         async with started(one, two, meet=False):
             two.book.update({A: one.address})
-            with socket.create_server((HOST, 0)) as hole:  # it never answers
+            with socket.create_server((HOST, 0)) as hole:  # it never replies
                 one.book.update({B: hole.getsockname()})
                 dialer = one.network._dialers[B]
                 await until(lambda: dialer._connection is not None and dialer._connection._transport is not None)
                 dialer._backoff._next_s = 1e6
                 one.book.update({B: two.address})
                 await one.until_connected(B)
-                await until(lambda: len(one.network._dials) == 1)  # the other dial was given up
+                await until(lambda: len(one.network._dials) == 1)  # the other dial was cancelled
 
     on_loop(body)
 
 
-def test_a_name_is_resolved_anew_for_each_dial(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_is_resolved_for_each_dial(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod that moved keeps its name and gets another address."""
     resolve, answers = socket.getaddrinfo, ["127.0.0.2", "127.0.0.2", HOST]
 
@@ -49,10 +49,10 @@ def test_a_name_is_resolved_anew_for_each_dial(monkeypatch: pytest.MonkeyPatch) 
             assert answers == [HOST]
 
     monkeypatch.setattr(socket, "getaddrinfo", moving)
-    on_loop(body, asyncio.new_event_loop)  # the other loop resolves names elsewhere
+    on_loop(body, asyncio.new_event_loop)  # the other event loop resolves names elsewhere
 
 
-def test_a_new_address_leaves_a_connection_that_works_alone() -> None:
+def test_new_address_keeps_a_working_connection() -> None:
     async def body() -> None:
         one, two, moved = Broker(A), Broker(B), Broker(B)
         async with started(one, two), started(moved, meet=False):
@@ -68,7 +68,7 @@ def test_a_new_address_leaves_a_connection_that_works_alone() -> None:
 
 
 @both_loops
-def test_a_removed_peer_is_disconnected_and_not_let_in_again(new_loop: NewLoop) -> None:
+def test_removed_peer_is_disconnected_and_rejected(new_loop: NewLoop) -> None:
     async def body() -> None:
         one, two = Broker(A), Broker(B)
         async with started(one, two):
@@ -76,7 +76,7 @@ def test_a_removed_peer_is_disconnected_and_not_let_in_again(new_loop: NewLoop) 
             assert two.kinds == ["connected", "disconnected"]
             await one.until_kinds("connected", "disconnected")
             dialer = one.network._dialers[B]
-            await until(lambda: "during the handshake" in dialer._said)
+            await until(lambda: "during the handshake" in dialer._logged)
             two.book.update({A: one.address})
             await one.until_connected(B)
             one.book.update({})

@@ -1,4 +1,4 @@
-"""Frames, whatever the pieces in which they arrive."""
+"""Frames, split at any byte."""
 
 import struct
 import tracemalloc
@@ -20,7 +20,7 @@ def frame(body: bytes) -> bytes:
 
 
 def feed(reader: FrameReader, stream: bytes, piece_bytes_max: int = 1 << 30) -> list[memoryview]:
-    """Give a reader the stream, as a socket would: never more than asked for, and no more than a piece at a time."""
+    """Feed the stream to a reader as a socket would: at most as much as it asked for, and one piece at a time."""
     bodies: list[memoryview] = []
     rest = memoryview(stream)
     while rest:
@@ -39,18 +39,18 @@ def body_of(size: int, seed: int) -> bytes:
 
 @given(st.lists(SIZES, max_size=12), st.one_of(st.integers(1, 50), st.integers(1000, 200_000)))
 def test_any_split_of_the_stream_gives_the_same_frames(sizes: list[int], piece_bytes_max: int) -> None:
-    """Also: bodies that are kept stay what they were while more is read."""
+    """Bodies that are kept do not change while more is read."""
     bodies = [body_of(size, seed) for seed, size in enumerate(sizes)]
     reader = FrameReader(MIB)
     if sum(sizes) > 50_000:
-        piece_bytes_max = max(piece_bytes_max, 100)  # as good, and quicker
+        piece_bytes_max = max(piece_bytes_max, 100)  # equivalent, and faster
     found = feed(reader, b"".join(map(frame, bodies)), piece_bytes_max)
     assert found == bodies
     assert all(body.readonly for body in found)
 
 
 @pytest.mark.parametrize("size", [MIB, MIB + 1, 4 * MIB, 4 * MIB + 1, 20 * MIB])
-def test_frames_that_grow_while_they_arrive_are_whole(size: int) -> None:
+def test_frames_that_grow_while_they_arrive_are_complete(size: int) -> None:
     body = body_of(size, 0x01020304)
     found = feed(FrameReader(32 * MIB), frame(body) + frame(b"next"), 300_000)
     assert found == [body, b"next"]
@@ -67,28 +67,28 @@ def test_pieces_of_any_length_give_the_same_frames(bodies: list[bytes], data: st
 
 
 @given(st.lists(st.binary(max_size=50), max_size=5))
-def test_the_head_of_many_buffers_is_that_of_one(buffers: list[bytes]) -> None:
+def test_header_of_many_buffers_is_that_of_one(buffers: list[bytes]) -> None:
     head, size = encode_head([memoryview(buffer) for buffer in buffers])
     body = b"".join(buffers)
     assert size == len(body)
     assert head + body == frame(body)
 
 
-def test_a_ping_is_a_frame_with_an_empty_body() -> None:
+def test_ping_is_a_frame_with_an_empty_body() -> None:
     assert frame(b"") == PING
     assert feed(FrameReader(1), PING) == [b""]
 
 
 @pytest.mark.parametrize("size", [1, 100, 20_000, 100_000, 3 * MIB])
 @pytest.mark.parametrize("place", ["crc", "first", "last"])
-def test_a_changed_bit_is_noticed(size: int, place: str) -> None:
+def test_changed_bit_is_detected(size: int, place: str) -> None:
     stream = bytearray(frame(bytes(size)))
     stream[{"crc": 4, "first": HEAD_BYTES, "last": -1}[place]] ^= 0x10
-    with pytest.raises(FrameDamaged, match=f"a frame of {size} bytes has the checksum"):
+    with pytest.raises(FrameDamaged, match=f"frame of {size} bytes has checksum"):
         feed(FrameReader(4 * MIB), bytes(stream))
 
 
-def test_frames_before_a_damaged_one_are_still_given() -> None:
+def test_frames_before_a_damaged_one_are_returned() -> None:
     reader = FrameReader(100)
     stream = frame(b"good") + frame(b"bad")[:-1] + b"?"
     reader.buffer()[: len(stream)] = stream
@@ -98,13 +98,13 @@ def test_frames_before_a_damaged_one_are_still_given() -> None:
         next(bodies)
 
 
-def test_a_frame_of_the_limit_is_read_and_one_above_is_refused() -> None:
+def test_frame_of_the_maximal_size_is_read_and_a_larger_one_is_rejected() -> None:
     assert feed(FrameReader(100_000), frame(bytes(100_000))) == [bytes(100_000)]
-    with pytest.raises(FrameTooLarge, match="a frame of 100001 bytes, 100000 is the limit"):
+    with pytest.raises(FrameTooLarge, match="frame has 100001 bytes, the limit is 100000"):
         feed(FrameReader(100_000), frame(bytes(100_001))[:HEAD_BYTES])
 
 
-def test_the_limit_may_change_between_two_frames() -> None:
+def test_limit_may_change_between_two_frames() -> None:
     reader = FrameReader(4)
     stream = frame(b"four") + frame(b"longer")
     reader.buffer()[: len(stream)] = stream
@@ -114,8 +114,8 @@ def test_the_limit_may_change_between_two_frames() -> None:
     assert list(bodies) == [b"longer"]
 
 
-def test_memory_follows_what_arrives_and_not_what_is_claimed() -> None:
-    """A head that claims 32 MiB costs one, until the bytes come."""
+def test_memory_follows_the_received_bytes_and_not_the_claimed_size() -> None:
+    """A header that claims 32 MiB allocates 1 MiB until the bytes arrive."""
     reader = FrameReader(32 * MIB)
     tracemalloc.start()
     try:
@@ -127,8 +127,8 @@ def test_memory_follows_what_arrives_and_not_what_is_claimed() -> None:
         tracemalloc.stop()
 
 
-def test_a_large_frame_is_read_into_the_memory_that_is_handed_out() -> None:
-    """No copy but those of growing: what `buffer` gave last is a part of the body."""
+def test_large_frame_is_read_into_the_returned_memory() -> None:
+    """The only copies are those of growing: the last result of `buffer` is part of the body."""
     reader = FrameReader(32 * MIB)
     feed(reader, struct.pack("<II", MIB, zlib.crc32(bytes(MIB))) + bytes(10))
     last = reader.buffer()

@@ -1,4 +1,4 @@
-"""Messages of a handshake that are none, or too long, or too many."""
+"""Malformed, oversized and excess messages of a handshake."""
 
 import contextlib
 import struct
@@ -7,53 +7,53 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flotilla_broker.peers import AddressInvalid, HandshakeRefused, MessageMalformed, PeersMisuse, ProofWrong
+from flotilla_broker.peers import AddressInvalid, HandshakeRejected, MessageInvalid, PeersMisuse, ProofInvalid
 from flotilla_broker.peers.handshake import MESSAGE_BYTES_MAX
-from unit.peers.handshakes import A, B, C, D, accepting, dialing, run, told
+from unit.peers.handshakes import A, B, C, D, accepting, dialing, required, run
 
 
-def test_a_message_that_is_cut_short_is_refused() -> None:
+def test_truncated_message_is_rejected() -> None:
     hello, challenge, proof, answer = run(dialing(), accepting())
     for size in range(len(hello)):
-        with pytest.raises(MessageMalformed):
+        with pytest.raises(MessageInvalid):
             accepting().receive(hello[:size])
     for size in range(len(challenge)):
         dialer = dialing()
         dialer.start()
-        with pytest.raises(MessageMalformed):
+        with pytest.raises(MessageInvalid):
             dialer.receive(challenge[:size])
     for size in range(len(proof)):
         acceptor = accepting()
         acceptor.receive(hello)
-        with pytest.raises(ProofWrong):
+        with pytest.raises(ProofInvalid):
             acceptor.receive(proof[:size])
         dialer = dialing()
         dialer.start()
         dialer.receive(challenge)
-        with pytest.raises(ProofWrong):
+        with pytest.raises(ProofInvalid):
             dialer.receive(answer[:size])
 
 
-def test_a_message_over_the_limit_is_refused() -> None:
-    hello = told(dialing().start())
+def test_message_over_the_limit_is_rejected() -> None:
+    hello = required(dialing().start())
     accepting().receive(hello.ljust(MESSAGE_BYTES_MAX, b"\0"))
-    with pytest.raises(MessageMalformed):
+    with pytest.raises(MessageInvalid):
         accepting().receive(hello.ljust(MESSAGE_BYTES_MAX + 1, b"\0"))
 
 
-def test_nothing_follows_the_end_or_an_error() -> None:
+def test_no_message_is_accepted_after_the_end_or_an_error() -> None:
     dialer, acceptor = dialing(), accepting()
     messages = run(dialer, acceptor)
     for side in (dialer, acceptor):
-        with pytest.raises(MessageMalformed):
+        with pytest.raises(MessageInvalid):
             side.receive(messages[-1])
     acceptor = accepting()
     for message in (b"junk", messages[0]):
-        with pytest.raises(MessageMalformed):
+        with pytest.raises(MessageInvalid):
             acceptor.receive(message)
 
 
-def test_ids_and_nonces_are_checked() -> None:
+def test_ids_and_nonces_are_validated() -> None:
     with pytest.raises(AddressInvalid):
         accepting(me="B" * 32)
     with pytest.raises(AddressInvalid):
@@ -76,11 +76,11 @@ GREETINGS = st.builds(
 
 
 @given(st.lists(st.one_of(st.binary(max_size=MESSAGE_BYTES_MAX + 9), GREETINGS), max_size=4))
-def test_garbage_is_refused_and_does_nothing_else(messages: list[bytes]) -> None:
-    """Whatever a stranger says, no side is done, and nothing but a refusal is raised."""
+def test_garbage_is_rejected_without_other_effects(messages: list[bytes]) -> None:
+    """Whatever a peer sends, the handshake does not complete, and only a rejection is raised."""
     for side in (dialing(), accepting()):
         side.start()
         for message in messages:
-            with contextlib.suppress(HandshakeRefused):
+            with contextlib.suppress(HandshakeRejected):
                 side.receive(message)
         assert not side.done

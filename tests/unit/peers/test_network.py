@@ -1,4 +1,4 @@
-"""Networks of brokers: who dials, what arrives, what is reported, and when it ends."""
+"""Networks of brokers: dialing, frames, callbacks and closing."""
 
 import asyncio
 import dataclasses
@@ -29,7 +29,7 @@ NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
 @both_loops
-def test_every_pair_has_one_connection_which_the_smaller_id_dialed(new_loop: NewLoop) -> None:
+def test_every_pair_has_one_connection_dialed_by_the_smaller_id(new_loop: NewLoop) -> None:
     async def body() -> None:
         one, two, three = brokers = Broker(B), Broker(A), Broker(C)
         async with started(*brokers):
@@ -47,7 +47,7 @@ def test_every_pair_has_one_connection_which_the_smaller_id_dialed(new_loop: New
 
 
 @both_loops
-def test_frames_arrive_whole_and_in_order_in_both_directions(new_loop: NewLoop) -> None:
+def test_frames_arrive_complete_and_in_order_in_both_directions(new_loop: NewLoop) -> None:
     async def body() -> None:
         one, two = Broker(A), Broker(B)
         large = bytes(range(256)) * (QUICK.frame_bytes_max // 256)
@@ -66,7 +66,7 @@ def test_frames_arrive_whole_and_in_order_in_both_directions(new_loop: NewLoop) 
     on_loop(body, new_loop)
 
 
-def test_a_frame_that_cannot_be_sent_is_the_callers_mistake() -> None:
+def test_invalid_frame_raises_at_the_sender() -> None:
     async def body() -> None:
         one, two = Broker(A), Broker(B)
         async with started(one, two):
@@ -79,7 +79,7 @@ def test_a_frame_that_cannot_be_sent_is_the_callers_mistake() -> None:
     on_loop(body)
 
 
-def test_without_a_connection_nothing_is_sent_and_nothing_raised() -> None:
+def test_send_without_a_connection_does_nothing() -> None:
     async def body() -> None:
         one = Broker(A)
         assert not one.network.send(B, [b"before the start"])
@@ -93,7 +93,7 @@ def test_without_a_connection_nothing_is_sent_and_nothing_raised() -> None:
     on_loop(body)
 
 
-def test_a_port_that_is_taken_is_told_at_the_start() -> None:
+def test_port_in_use_is_reported_at_start() -> None:
     async def body() -> None:
         one, two = Broker(A), Broker(B)
         async with started(one, meet=False):
@@ -105,7 +105,7 @@ def test_a_port_that_is_taken_is_told_at_the_start() -> None:
 
 
 @both_loops
-def test_a_peer_that_restarts_is_connected_again(new_loop: NewLoop) -> None:
+def test_restarted_peer_is_connected_again(new_loop: NewLoop) -> None:
     async def body() -> None:
         one, two = Broker(A), Broker(B)
         async with started(one, two):
@@ -113,7 +113,7 @@ def test_a_peer_that_restarts_is_connected_again(new_loop: NewLoop) -> None:
             await two.network.close()
             await one.until_kinds("connected", "disconnected")
             dialer = one.network._dialers[B]
-            await until(lambda: "no connection" in dialer._said)
+            await until(lambda: "error=" in dialer._logged)
             again = Broker(B)
             await again.network.start(HOST, port)
             introduce(one, again)
@@ -126,7 +126,7 @@ def test_a_peer_that_restarts_is_connected_again(new_loop: NewLoop) -> None:
 
 
 @pytest.mark.parametrize(("settled_s", "doublings"), [(0, 1), (1000, 4)])
-def test_the_delay_grows_unless_a_connection_lived_for_a_while(settled_s: float, doublings: int) -> None:
+def test_dial_delay_grows_unless_a_connection_was_stable(settled_s: float, doublings: int) -> None:
     async def body() -> None:
         one, two = Broker(A, config=dataclasses.replace(QUICK, settled_s=settled_s, backoff_s_max=0.2)), Broker(B)
         async with started(one, two):
@@ -140,15 +140,15 @@ def test_the_delay_grows_unless_a_connection_lived_for_a_while(settled_s: float,
 
 
 @both_loops
-def test_a_second_connection_of_a_peer_takes_the_place_of_the_first(new_loop: NewLoop) -> None:
-    """It restarted before its old connection was missed: disconnected first, then connected."""
+def test_second_connection_of_a_peer_replaces_the_first(new_loop: NewLoop) -> None:
+    """The peer restarted before its old connection timed out: disconnected is reported first, then connected."""
 
     async def body() -> None:
         one, two, again = Broker(A), Broker(B), Broker(A)
         async with started(one, two), started(again, meet=False):
             two.network.send(A, [b"to the first"])
             await one.until_kinds("connected", "frame")
-            one.hook = lambda what, _: one.book.update({}) if what == "disconnected" else None  # it is gone for good
+            one.hook = lambda what, _: one.book.update({}) if what == "disconnected" else None  # it does not come back
             again.book.update({B: two.address})
             await again.until_connected(B)
             await two.until(lambda: two.kinds == ["connected", "disconnected", "connected"])
@@ -169,13 +169,13 @@ def test_brokers_with_different_secrets_never_connect(
         async with started(one, two, meet=False):
             introduce(one, two)
             dialer = one.network._dialers[B]
-            await until(lambda: "during the handshake" in dialer._said)
+            await until(lambda: "during the handshake" in dialer._logged)
             first = dialer._connection
             await until(lambda: dialer._connection is not first)
         assert one.events == two.events == []
 
     on_loop(body)
-    assert "does not hold the secret" in caplog.text
+    assert "has another secret" in caplog.text
     assert SECRET.decode() not in caplog.text
 
 
@@ -188,7 +188,7 @@ def test_brokers_without_a_secret_connect() -> None:
 
 
 @both_loops
-def test_a_network_closes_at_once_whatever_its_dialers_are_at(new_loop: NewLoop) -> None:
+def test_network_closes_at_once_in_any_state_of_its_dialers(new_loop: NewLoop) -> None:
     async def body() -> None:
         two, loop = Broker(B, secret=b"wrong"), asyncio.get_running_loop()
         async with started(two, meet=False):
@@ -207,7 +207,7 @@ def test_a_network_closes_at_once_whatever_its_dialers_are_at(new_loop: NewLoop)
     on_loop(body, new_loop)
 
 
-def test_every_change_of_state_is_one_line_and_no_frame_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_state_change_is_logged_once_and_frames_are_not(caplog: pytest.LogCaptureFixture) -> None:
     async def body() -> None:
         one, two = Broker(A), Broker(B)
         async with started(one, two):
@@ -219,11 +219,11 @@ def test_every_change_of_state_is_one_line_and_no_frame_is(caplog: pytest.LogCap
     on_loop(body)
     lines = [record.getMessage() for record in caplog.records if record.name == "flotilla_broker.peers"]
     assert len(lines) == 4
-    assert sum(f"peer {B} at {HOST}:" in line for line in lines) == 2
-    assert sum("disconnected: this broker stops" in line for line in lines) == 1
+    assert sum(f"peer={B} address={HOST}:" in line for line in lines) == 2
+    assert sum("reason='broker is shutting down'" in line for line in lines) == 1
 
 
-def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def body() -> None:
         one = Broker(A)
         async with started(one, meet=False):
@@ -233,31 +233,31 @@ def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
 
     on_loop(body)
     for peer in (B, C):
-        assert sum(f"peer {peer} at" in record.getMessage() for record in caplog.records) == 1
+        assert sum(f"peer={peer} address=" in record.getMessage() for record in caplog.records) == 1
 
 
 @both_loops
-def test_pings_keep_an_idle_connection(new_loop: NewLoop) -> None:
-    """And are shown to nobody."""
+def test_pings_keep_an_idle_connection_open(new_loop: NewLoop) -> None:
+    """They are not reported to the receiver."""
 
     async def body() -> None:
         config = QUICK_PINGS
         one, two = Broker(A, config=config), Broker(B, config=config)
         async with started(one, two):
-            await asyncio.sleep(3 * config.silence_s)  # that time passes is the condition
+            await asyncio.sleep(3 * config.silence_s)  # the passing of time is the condition
             assert one.kinds == two.kinds == ["connected"]
 
     on_loop(body, new_loop)
 
 
 @both_loops
-def test_silence_ends_a_connection(new_loop: NewLoop) -> None:
+def test_silent_connection_is_closed(new_loop: NewLoop) -> None:
     async def body() -> None:
-        one, two = Broker(A, config=QUICK_PINGS), Broker(B)  # the other one pings too seldom
+        one, two = Broker(A, config=QUICK_PINGS), Broker(B)  # the other one pings too rarely
         async with started(one, two):
             reason = one.connection(B)
             await one.until_kinds("connected", "disconnected")
-            assert reason.reason == "nothing was heard for 0.2 s"
+            assert reason.reason == "no data received for 0.2 s"
             await two.until_kinds("connected", "disconnected")
 
     on_loop(body, new_loop)

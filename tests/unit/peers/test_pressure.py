@@ -1,4 +1,4 @@
-"""A peer that does not read as fast as it is written to."""
+"""Backpressure: a peer that reads slower than it is written to."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,8 +10,8 @@ CHUNK = bytes(MIB // 4)
 
 
 @both_loops
-def test_a_reader_that_stops_makes_the_peer_unwritable_until_it_goes_on(new_loop: NewLoop) -> None:
-    """What waits is bounded by the mark and one frame, for a sender that asks first."""
+def test_paused_reader_makes_the_peer_unwritable_until_it_resumes(new_loop: NewLoop) -> None:
+    """For a sender that checks first, at most the high-water mark and one frame are buffered."""
 
     async def body() -> None:
         one, two = Broker(A), Broker(B)
@@ -35,8 +35,8 @@ def test_a_reader_that_stops_makes_the_peer_unwritable_until_it_goes_on(new_loop
 
 
 @both_loops
-def test_a_sender_that_does_not_ask_is_refused_at_the_limit(new_loop: NewLoop) -> None:
-    """Memory is bounded by `write_bytes_max`, and what was queued before still arrives whole."""
+def test_sender_that_does_not_check_is_rejected_at_the_limit(new_loop: NewLoop) -> None:
+    """Memory is bounded by `write_bytes_max`, and frames queued before still arrive complete."""
 
     async def body() -> None:
         one, two = Broker(A), Broker(B)
@@ -57,7 +57,7 @@ def test_a_sender_that_does_not_ask_is_refused_at_the_limit(new_loop: NewLoop) -
     on_loop(body, new_loop)
 
 
-def test_a_peer_that_is_gone_while_it_is_unwritable_is_never_reported_writable() -> None:
+def test_disconnected_unwritable_peer_is_never_reported_writable() -> None:
     async def body() -> None:
         one, two = Broker(A), Broker(B)
         async with started(one, two):
@@ -67,7 +67,7 @@ def test_a_peer_that_is_gone_while_it_is_unwritable_is_never_reported_writable()
                 await asyncio.sleep(0)
             connection = one.connection(B)
             one.book.update({})
-            connection.resume_writing()  # as a loop might
+            connection.resume_writing()  # as an event loop might
             assert one.kinds == ["connected", "disconnected"]
             two.transport(A).resume_reading()
             await two.until_kinds("disconnected")

@@ -1,4 +1,4 @@
-"""Mutual TLS around everything."""
+"""Mutual TLS between brokers."""
 
 import asyncio
 import dataclasses
@@ -62,9 +62,7 @@ def test_brokers_with_certificates_connect_and_exchange_frames(authority: trustm
 
 
 @both_loops
-def test_a_reader_that_stops_makes_the_peer_unwritable_until_it_goes_on(
-    authority: trustme.CA, new_loop: NewLoop
-) -> None:
+def test_paused_reader_makes_the_peer_unwritable_until_it_resumes(authority: trustme.CA, new_loop: NewLoop) -> None:
     async def body() -> None:
         one, two = Broker(A, tls=contexts(authority)), Broker(B, tls=contexts(authority))
         async with started(one, two):
@@ -83,7 +81,7 @@ def test_a_reader_that_stops_makes_the_peer_unwritable_until_it_goes_on(
 
 
 @both_loops
-def test_a_client_without_a_certificate_is_refused(
+def test_client_without_a_certificate_is_rejected(
     authority: trustme.CA, new_loop: NewLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body() -> None:
@@ -105,7 +103,7 @@ def test_a_client_without_a_certificate_is_refused(
 def test_brokers_that_do_not_trust_each_other_never_connect(
     authority: trustme.CA, new_loop: NewLoop, wrong: str
 ) -> None:
-    """Also: who speaks no TLS gets nowhere, and a certificate does not stand in for the secret."""
+    """Plain connections are rejected, too, and a certificate does not replace the secret."""
     other = {
         "authority": contexts(trustme.CA(key_type=trustme.KeyType.ECDSA)),
         "host": contexts(authority, "elsewhere.example"),
@@ -119,14 +117,14 @@ def test_brokers_that_do_not_trust_each_other_never_connect(
         async with started(one, two, meet=False):
             introduce(one, two)
             dialer = one.network._dialers[B]
-            await until(lambda: bool(dialer._said))
+            await until(lambda: bool(dialer._logged))
             assert one.events == two.events == []
 
     on_loop(body, new_loop)
 
 
 @both_loops
-def test_strangers_who_stop_in_the_middle_of_tls_are_counted_and_closed(
+def test_connections_that_stop_during_the_tls_handshake_are_counted_and_closed(
     authority: trustme.CA, new_loop: NewLoop
 ) -> None:
     async def body() -> None:

@@ -1,4 +1,4 @@
-"""A retry is recognised for what it is, on every replica that has the same log."""
+"""Duplicates are detected on every replica with the same log."""
 
 import struct
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from flotilla.producers.errors import (
     EpochStale,
+    InvalidProducerTable,
     ProducerError,
     ProducerRefused,
-    ProducerTableMalformed,
     ProducerTableMisuse,
     ProducerUnknown,
     SequenceGap,
@@ -49,7 +49,7 @@ def batch(
 
 
 def table_with(*headers: BatchHeader, committed: bool = True) -> ProducerTable:
-    """Put each batch into an entry of its own: 1, 2, ... at the offsets 100, 200, ... and the times 1, 2, ..."""
+    """Append each batch in an entry of its own: 1, 2, ... at offsets 100, 200, ... and times 1, 2, ..."""
     table = ProducerTable()
     for index, header in enumerate(headers, 1):
         table.append(index, header, index * 100, index)
@@ -67,36 +67,36 @@ def refusal(table: ProducerTable, header: BatchHeader, kind: type[ProducerRefuse
 # -- what a batch is ----------------------------------------------------------------------------------------
 
 
-def test_a_producer_that_nobody_knows_may_start_at_0_in_any_epoch() -> None:
+def test_unknown_producer_may_start_at_0_in_any_epoch() -> None:
     assert ProducerTable().check(batch(0, epoch=7)) is None
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_the_next_sequence_is_new(committed: bool) -> None:
+def test_next_sequence_is_accepted(committed: bool) -> None:
     table = table_with(batch(0), batch(10), committed=committed)
     assert table.check(batch(20)) is None
 
 
-def test_a_new_epoch_starts_at_0() -> None:
+def test_new_epoch_starts_at_0() -> None:
     assert table_with(batch(0)).check(batch(0, epoch=1)) is None
 
 
 def test_batches_without_a_producer_are_not_tracked() -> None:
-    nobody = batch(producer=NO_PRODUCER)
-    table = table_with(nobody, nobody)
-    assert table.check(nobody) is None
+    anonymous = batch(producer=NO_PRODUCER)
+    table = table_with(anonymous, anonymous)
+    assert table.check(anonymous) is None
     assert table.check(batch(50, producer=NO_PRODUCER)) is None
     assert table.encode() == ProducerTable().encode()
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_each_of_the_last_batches_is_known_again(committed: bool) -> None:
+def test_duplicates_of_remembered_batches_are_detected(committed: bool) -> None:
     headers = [batch(10 * n) for n in range(BATCHES_REMEMBERED)]
     table = table_with(*headers, committed=committed)
     assert [table.check(header) for header in headers] == [Retry(n, n * 100) for n in range(1, 6)]
 
 
-def test_batches_are_known_again_when_only_some_are_committed() -> None:
+def test_duplicates_are_detected_when_only_some_batches_are_committed() -> None:
     headers = [batch(10 * n) for n in range(7)]
     table = table_with(*headers, committed=False)
     table.commit(4)
@@ -107,7 +107,7 @@ def test_batches_are_known_again_when_only_some_are_committed() -> None:
     assert caught.value.details == {"remembered_from": 20}
 
 
-def test_batches_of_one_entry_are_known_each_by_its_own_offset() -> None:
+def test_duplicates_within_one_entry_have_their_own_offsets() -> None:
     table = ProducerTable()
     table.append(1, batch(0), 100, 1)
     table.append(1, batch(0, producer=BOB), 110, 1)
@@ -117,16 +117,16 @@ def test_batches_of_one_entry_are_known_each_by_its_own_offset() -> None:
     assert table.check(batch(10)) == Retry(1, 120)
 
 
-def test_the_largest_numbers_that_a_header_may_hold_are_remembered() -> None:
+def test_maximum_header_values_are_remembered() -> None:
     header = batch(BASE_SEQUENCE_MAX, epoch=2**63 - 1, count=RECORDS_MAX, crc=2**32 - 1)
     assert table_with(header).check(header) == Retry(1, 100)
 
 
-# -- what is refused, and what the client is told -----------------------------------------------------------
+# -- refusals and their messages ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_sequence_that_belongs_to_another_batch_is_refused(committed: bool) -> None:
+def test_reused_sequence_is_refused(committed: bool) -> None:
     table = table_with(batch(0), batch(10, crc=0xAB), batch(20), committed=committed)
     assert refusal(table, batch(10, crc=0xCD), SequenceReused) == (
         f"{NAME} 0: sequence 10 is taken; expected the same 10 records with CRC 0x000000ab, got 10 with 0x000000cd; "
@@ -138,34 +138,34 @@ def test_a_sequence_that_belongs_to_another_batch_is_refused(committed: bool) ->
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_gap_is_refused(committed: bool) -> None:
+def test_sequence_gap_is_refused(committed: bool) -> None:
     table = table_with(batch(0), committed=committed)
     assert refusal(table, batch(11), SequenceGap) == (
         f"{NAME} 0: expected sequence 10, got 11; send what lies between first, or raise the epoch and start at 0"
     )
 
 
-def test_a_new_epoch_that_does_not_start_at_0_is_refused() -> None:
+def test_new_epoch_above_sequence_0_is_refused() -> None:
     assert refusal(table_with(batch(0)), batch(10, epoch=1), SequenceGap) == (
         f"{NAME} 1: expected sequence 0, as the epoch before was 0, got 10; start the new epoch at 0"
     )
 
 
-def test_a_batch_that_is_no_longer_remembered_is_refused() -> None:
+def test_forgotten_batch_is_refused_as_overlap() -> None:
     table = table_with(*(batch(10 * n) for n in range(6)))
     assert len(table.encode()) == len(table_with(*(batch(10 * n) for n in range(5))).encode())
     assert refusal(table, batch(0), SequenceOverlap) == (
         f"{NAME} 0: expected sequence 60, got 0, where none of the last batches starts "
-        f"(they start at 10, 20, 30, 40, 50); whether these records were written before cannot be told: "
+        f"(they start at 10, 20, 30, 40, 50); it is unknown whether these records were written before: "
         f"to send them anyway, raise the epoch and start at 0"
     )
 
 
-def test_a_batch_that_starts_inside_another_is_refused() -> None:
+def test_batch_starting_inside_another_is_refused() -> None:
     assert "expected sequence 10, got 5" in refusal(table_with(batch(0)), batch(5), SequenceOverlap)
 
 
-def test_an_old_epoch_is_refused_even_for_a_batch_that_was_written() -> None:
+def test_stale_epoch_is_refused_even_for_a_duplicate() -> None:
     table = table_with(batch(0), batch(0, epoch=4))
     assert refusal(table, batch(0), EpochStale) == (
         f"{NAME} 0: expected epoch 4 or above, got 0; stop if another instance of this producer has taken over, "
@@ -173,14 +173,14 @@ def test_an_old_epoch_is_refused_even_for_a_batch_that_was_written() -> None:
     )
 
 
-def test_a_producer_that_nobody_knows_is_refused_above_0() -> None:
+def test_unknown_producer_above_sequence_0_is_refused() -> None:
     assert refusal(table_with(batch(0, producer=BOB)), batch(10), ProducerUnknown) == (
         f"{NAME} 0: not known here, or forgotten after a long silence; expected sequence 0, got 10; "
         f"raise the epoch and start at 0"
     )
 
 
-def test_every_refusal_has_a_code_of_its_own() -> None:
+def test_every_refusal_has_its_own_code() -> None:
     kinds = (SequenceReused, SequenceGap, SequenceOverlap, EpochStale, ProducerUnknown)
     assert [kind.code for kind in kinds] == [
         "sequence_reused",
@@ -193,7 +193,7 @@ def test_every_refusal_has_a_code_of_its_own() -> None:
     assert issubclass(ProducerRefused, ProducerError)
 
 
-def test_a_refused_batch_changes_nothing() -> None:
+def test_refused_batch_changes_nothing() -> None:
     table = table_with(batch(0))
     refusal(table, batch(20), SequenceGap)
     assert table.check(batch(10)) is None
@@ -202,7 +202,7 @@ def test_a_refused_batch_changes_nothing() -> None:
 # -- the log ------------------------------------------------------------------------------------------------
 
 
-def test_truncation_rolls_back_to_what_was_before() -> None:
+def test_truncation_restores_the_earlier_state() -> None:
     table = table_with(batch(0), batch(10), batch(0, epoch=1), batch(0, producer=BOB), committed=False)
     table.commit(1)
     table.truncate(3)
@@ -213,7 +213,7 @@ def test_truncation_rolls_back_to_what_was_before() -> None:
     assert refusal(table, batch(10, producer=BOB), ProducerUnknown)
 
 
-def test_a_batch_may_take_the_place_of_a_truncated_one() -> None:
+def test_batch_can_replace_a_truncated_one() -> None:
     table = table_with(batch(0), batch(10, crc=1), committed=False)
     table.truncate(2)
     table.append(2, batch(10, crc=2), 700, 2)
@@ -230,7 +230,7 @@ def test_committed_entries_cannot_be_truncated() -> None:
     assert table.check(batch(10)) == Retry(2, 200)
 
 
-def test_an_entry_cannot_be_appended_behind_a_later_or_a_committed_one() -> None:
+def test_entry_cannot_be_appended_before_a_later_or_committed_one() -> None:
     table = table_with(batch(0))
     with pytest.raises(ProducerTableMisuse, match="of entry 1 cannot be appended: the next may be of entry 2 or later"):
         table.append(1, batch(10), 200, 2)
@@ -240,7 +240,7 @@ def test_an_entry_cannot_be_appended_behind_a_later_or_a_committed_one() -> None
     assert table.check(batch(20)) is None
 
 
-def test_entries_without_batches_are_committed_like_any_other() -> None:
+def test_entries_without_batches_are_committed() -> None:
     table = ProducerTable()
     table.commit(8)
     table.append(12, batch(0), 0, 1)
@@ -250,7 +250,7 @@ def test_entries_without_batches_are_committed_like_any_other() -> None:
     assert (len(table), table.committed_index) == (1, 20)
 
 
-def test_to_commit_again_changes_nothing() -> None:
+def test_commit_is_idempotent() -> None:
     table = table_with(batch(0), batch(10))
     before = table.encode()
     table.commit(1)
@@ -258,8 +258,8 @@ def test_to_commit_again_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_batch_that_does_not_continue_the_one_before_starts_its_producer_anew(committed: bool) -> None:
-    """A leader that had expired the producer let it in; this replica has yet to commit that expiry."""
+def test_discontinuous_batch_resets_its_producer(committed: bool) -> None:
+    """The leader had expired the producer; this replica has not committed that expiry yet."""
     table = table_with(batch(0), batch(10), batch(0, count=50, crc=5), committed=committed)
     assert table.check(batch(0, count=50, crc=5)) == Retry(3, 300)
     assert table.check(batch(50)) is None
@@ -268,7 +268,7 @@ def test_a_batch_that_does_not_continue_the_one_before_starts_its_producer_anew(
 
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("epoch", [0, 2])
-def test_a_batch_of_another_epoch_starts_its_producer_anew(epoch: int, committed: bool) -> None:
+def test_batch_of_another_epoch_resets_its_producer(epoch: int, committed: bool) -> None:
     table = table_with(batch(0, epoch=1), batch(10, epoch=epoch), committed=committed)
     assert table.check(batch(20, epoch=epoch)) is None
     assert "start at 10)" in refusal(table, batch(0, epoch=epoch), SequenceOverlap)
@@ -277,7 +277,7 @@ def test_a_batch_of_another_epoch_starts_its_producer_anew(epoch: int, committed
 # -- expiry -------------------------------------------------------------------------------------------------
 
 
-def test_expiry_forgets_those_whose_last_batch_is_older() -> None:
+def test_expiry_removes_producers_with_older_batches() -> None:
     table = table_with(batch(0), batch(0, producer=BOB), batch(10))
     assert table.expire(2) == 0
     assert table.expire(3) == 1
@@ -286,7 +286,7 @@ def test_expiry_forgets_those_whose_last_batch_is_older() -> None:
     assert refusal(table, batch(10, producer=BOB), ProducerUnknown)
 
 
-def test_what_follows_an_expiry_in_the_log_survives_it() -> None:
+def test_batches_after_an_expiry_survive_it() -> None:
     table = table_with(batch(0), batch(10), batch(20), committed=False)
     table.commit(2)
     assert table.expire(100) == 1
@@ -298,7 +298,7 @@ def test_what_follows_an_expiry_in_the_log_survives_it() -> None:
     assert "start at 20)" in refusal(table, batch(10), SequenceOverlap)
 
 
-def test_a_truncation_after_an_expiry_leaves_the_producer_unknown() -> None:
+def test_truncation_after_an_expiry_leaves_the_producer_unknown() -> None:
     table = table_with(batch(0), batch(10), committed=False)
     table.commit(1)
     table.expire(100)
@@ -306,19 +306,19 @@ def test_a_truncation_after_an_expiry_leaves_the_producer_unknown() -> None:
     assert refusal(table, batch(10), ProducerUnknown)
 
 
-def test_nothing_is_due_while_all_are_young_and_few() -> None:
+def test_no_expiry_is_due_below_the_limits() -> None:
     assert ProducerTable().expiry_due(10**15, age_ms_max=0, count_max=0) is None
     table = table_with(batch(0), batch(0, producer=BOB))
     assert table.expiry_due(1 + DAY_MS, age_ms_max=DAY_MS, count_max=2) is None
 
 
-def test_those_silent_for_too_long_are_due() -> None:
+def test_expiry_is_due_for_inactive_producers() -> None:
     table = table_with(batch(0), batch(0, producer=BOB))
     assert table.expiry_due(2 + DAY_MS, age_ms_max=DAY_MS, count_max=2) == 2
     assert table.expire(2) == 1
 
 
-def test_those_above_the_limit_are_due_and_those_of_the_same_time_go_with_them() -> None:
+def test_expiry_is_due_above_the_maximum_number_of_producers() -> None:
     table = ProducerTable()
     for index, time_ms in enumerate([5, 5, 6, 6, 7], 1):
         table.append(index, batch(0, producer=bytes([index]) * 16), 0, time_ms)
@@ -328,7 +328,7 @@ def test_those_above_the_limit_are_due_and_those_of_the_same_time_go_with_them()
     assert table.expire(7) == 4
 
 
-def test_uncommitted_batches_are_no_matter_of_expiry() -> None:
+def test_uncommitted_batches_do_not_expire() -> None:
     table = table_with(batch(0), batch(0, producer=BOB), committed=False)
     assert table.expiry_due(10**15, age_ms_max=0, count_max=0) is None
     assert table.expire(10**15) == 0
@@ -349,12 +349,12 @@ GOLDEN = bytes.fromhex(
 GOLDEN_BATCHES = (batch(0), batch(0, producer=BOB, epoch=3), batch(10, count=2))
 
 
-def test_the_saved_form_is_what_it_always_was() -> None:
+def test_encoding_matches_the_golden_bytes() -> None:
     assert table_with(*GOLDEN_BATCHES).encode() == GOLDEN
     assert ProducerTable().encode() == bytes.fromhex("920190")
 
 
-def test_a_loaded_table_answers_as_the_saved_one_did() -> None:
+def test_decoded_table_gives_the_same_results() -> None:
     table = ProducerTable.decode(GOLDEN, 9)
     assert (len(table), table.committed_index) == (2, 9)
     assert [table.check(header) for header in GOLDEN_BATCHES] == [Retry(1, 100), Retry(2, 200), Retry(3, 300)]
@@ -362,7 +362,7 @@ def test_a_loaded_table_answers_as_the_saved_one_did() -> None:
     assert table.check(batch(12)) is None
 
 
-def test_uncommitted_batches_are_not_saved() -> None:
+def test_uncommitted_batches_are_not_encoded() -> None:
     table = table_with(*GOLDEN_BATCHES)
     table.append(4, batch(12), 400, 4)
     assert table.encode() == GOLDEN
@@ -379,7 +379,7 @@ def row(next_sequence: int, *batches: tuple[int, int], epoch: int = 0, offset: i
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", "not a saved table: Input data was truncated"),
         (GOLDEN[:-1], "not a saved table: Input data was truncated"),
@@ -406,15 +406,15 @@ def row(next_sequence: int, *batches: tuple[int, int], epoch: int = 0, offset: i
         (saved(ANN + row(2, (1, 3), (1, 10))), r"entries \[3, 10\] are not in order up to 9"),
     ],
 )
-def test_bytes_that_are_not_a_table_are_refused(data: bytes, told: str) -> None:
-    with pytest.raises(ProducerTableMalformed, match=told):
+def test_invalid_bytes_are_refused(data: bytes, message: str) -> None:
+    with pytest.raises(InvalidProducerTable, match=message):
         ProducerTable.decode(data, 9)
 
 
-def test_a_table_with_a_changed_byte_is_refused_or_loaded_as_it_is() -> None:
+def test_changed_byte_is_refused_or_decoded_as_it_is() -> None:
     for at, value in product(range(len(GOLDEN)), range(256)):
         data = GOLDEN[:at] + bytes([value]) + GOLDEN[at + 1 :]
-        with suppress(ProducerTableMalformed):
+        with suppress(InvalidProducerTable):
             assert ProducerTable.decode(data, 9).encode() == data
 
 
@@ -433,14 +433,14 @@ class Logged:
 
 @dataclass
 class Entry:
-    """Batches, or an expiry, or neither: a no-op."""
+    """Batches, an expiry, or neither (a no-op)."""
 
     batches: list[Logged] = field(default_factory=list)
     expire_before_ms: int | None = None
 
 
 def replay(log: list[Entry], committed: int, *, tail: bool) -> dict[bytes, list[Logged]]:
-    """Tell what is remembered, oldest producer first; an uncommitted expiry has no effect."""
+    """Return the remembered batches, oldest producer first; an uncommitted expiry has no effect."""
     known: dict[bytes, list[Logged]] = {}
     for index, entry in enumerate(log if tail else log[:committed], 1):
         limit_ms = entry.expire_before_ms
@@ -457,7 +457,7 @@ def replay(log: list[Entry], committed: int, *, tail: bool) -> dict[bytes, list[
 
 
 def expected_answer(batches: list[Logged], header: BatchHeader) -> Retry | str | None:
-    """Answer a check, or name the refusal, by the rules as they are told."""
+    """Return the expected result of a check, or the code of the refusal."""
     if not batches:
         return "unknown_producer" if header.base_sequence > 0 else None
     last = batches[-1].header
@@ -532,7 +532,7 @@ CHANGES: st.SearchStrategy[Callable[[BatchHeader], BatchHeader]] = st.sampled_fr
 
 
 class ProducersMachine(RuleBasedStateMachine):
-    """A table and its log, which anything may happen to that may happen to a replica."""
+    """A table and its log, with all operations of a replica."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -573,7 +573,7 @@ class ProducersMachine(RuleBasedStateMachine):
 
     @rule(header=HEADERS.filter(lambda header: header.producer_id != ANN), joined=st.booleans())
     def a_follower_takes_whatever_comes(self, header: BatchHeader, joined: bool) -> None:
-        """From all but one producer, so that one comes to rows of batches."""
+        """Mostly from one producer, so that it gets several remembered batches."""
         self.put(header, 1, joined=joined)
 
     @rule(header=HEADERS)
@@ -633,7 +633,7 @@ class ProducersMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_tail_leaves_nothing_behind(self) -> None:
-        """What was committed or truncated takes no memory in the tail."""
+        """Committed and truncated batches leave the tail."""
         tail = [logged for entry in self.log[self.committed :] for logged in entry.batches]
         tracked = [logged.header.producer_id for logged in tail if logged.header.producer_id != NO_PRODUCER]
         assert [added.producer_id for added in self.table._tail] == tracked
@@ -653,7 +653,7 @@ TestProducers = ProducersMachine.TestCase
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[Entry]:
-    """A log as leaders make it: each batch was let in by a table that had committed everything before."""
+    """Draw a log as leaders write it: each batch was accepted by a table with all earlier entries committed."""
     table, log, now_ms, next_offset = ProducerTable(), list[Entry](), 10, 0
     for _ in range(draw(st.integers(0, 40))):
         index = len(log) + 1
@@ -670,8 +670,8 @@ def logs(draw: st.DrawFn) -> list[Entry]:
 
 
 @given(log=logs(), data=st.data())
-def test_replicas_agree_in_however_many_steps_they_commit(log: list[Entry], data: st.DataObject) -> None:
-    """One learns and commits entry by entry, one learns all and commits at once, one does as it comes."""
+def test_replicas_agree_for_any_commit_steps(log: list[Entry], data: st.DataObject) -> None:
+    """One replica commits entry by entry, one all at once, one in random steps."""
     slow, fast, loose = ProducerTable(), ProducerTable(), ProducerTable()
     for index, entry in enumerate(log, 1):
         for table in (slow, fast, loose):
@@ -684,10 +684,10 @@ def test_replicas_agree_in_however_many_steps_they_commit(log: list[Entry], data
 
 
 @given(log=logs(), headers=st.lists(HEADERS, max_size=20), data=st.data())
-def test_a_follower_that_becomes_leader_answers_as_the_old_one_did(
+def test_new_leader_gives_the_results_of_the_old_one(
     log: list[Entry], headers: list[BatchHeader], data: st.DataObject
 ) -> None:
-    """It only ever appended, and it learned late what is committed; once it did, retries are what they were."""
+    """The follower only appended, and learned late which entries are committed."""
     leader, follower = ProducerTable(), ProducerTable()
     behind = data.draw(st.integers(0, len(log)))
     for index, entry in enumerate(log, 1):
@@ -703,8 +703,8 @@ def test_a_follower_that_becomes_leader_answers_as_the_old_one_did(
 
 
 @given(log=logs())
-def test_a_new_leader_knows_what_the_old_one_had_not_committed(log: list[Entry]) -> None:
-    """Without an expiry in the log, what is committed makes no difference to any answer."""
+def test_new_leader_knows_uncommitted_batches_of_the_old_one(log: list[Entry]) -> None:
+    """Without an expiry in the log, results do not depend on which entries are committed."""
     log = [Entry(batches=entry.batches) for entry in log]
     committed, uncommitted = ProducerTable(), ProducerTable()
     for index, entry in enumerate(log, 1):

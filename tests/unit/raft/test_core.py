@@ -1,4 +1,4 @@
-"""pysyncobj behind our interface: what of it runs, on which log, and what never does."""
+"""pysyncobj behind our interface: which parts of it run, on which log, and which never do."""
 
 import pickle
 import subprocess
@@ -14,8 +14,9 @@ import pytest
 from flotilla_broker.engine import _Port
 from flotilla_broker.partition.entries import Trim
 from flotilla_broker.raft import Entry, GroupLog, RaftGroup, Role
-from flotilla_broker.raft.core import SUPPORTED_VERSION, Core, _Journal
-from flotilla_broker.raft.messages import CopyBegin, Vote, VoteRequest
+from flotilla_broker.raft.core import Core, _Journal
+from flotilla_broker.raft.messages import SnapshotBegin, Vote, VoteRequest
+from flotilla_broker.raft.pysyncobj_internals import SUPPORTED_VERSION
 from support.logtools import make_log
 from support.raftnet import RAFT, Net
 from support.simdisk import SimDisk
@@ -25,7 +26,7 @@ NAMES = ["ann", "bob", "cat"]
 
 @dataclass
 class Listener:
-    """Notes what happens to a log."""
+    """Records changes of a log."""
 
     heard: list[tuple[str, int]] = field(default_factory=list)
 
@@ -68,11 +69,11 @@ def core_on(log: GroupLog, commit_index: int = 0) -> tuple[Core, list[tuple[str,
     return core, sent
 
 
-# -- which pysyncobj --------------------------------------------------------------------------------------
+# -- the version of pysyncobj -----------------------------------------------------------------------------
 
 
-def test_another_version_of_pysyncobj_refuses_to_start() -> None:
-    """The guards are made for one version; with another one nothing is known to hold."""
+def test_other_version_of_pysyncobj_is_rejected_at_start() -> None:
+    """The guards are written for one version; they may not hold for another one."""
     code = "import pysyncobj.version as v; v.VERSION = '0.3.18'; import flotilla_broker.raft"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
@@ -81,7 +82,7 @@ def test_another_version_of_pysyncobj_refuses_to_start() -> None:
 
 
 def test_nothing_is_ever_pickled_or_unpickled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stock core unpickles what strangers send. Ours elects, appends, hands over and copies without it."""
+    """The stock core unpickles bytes from the network. Ours elects, appends, transfers and copies without it."""
 
     def never(*_: object, **__: object) -> NoReturn:
         raise AssertionError("pickle was used")
@@ -99,21 +100,21 @@ def test_nothing_is_ever_pickled_or_unpickled(monkeypatch: pytest.MonkeyPatch) -
         one.append(b"value %d" % at)
         net.settle()
     one.partition.instruct(Trim(15))
-    one.engine.touch(net.key)
+    one.engine.schedule(net.key)
     one.turn()
     net.wait(1)
-    one.raft.hand_over(net.now, two.name)
-    one.engine.touch(net.key)
+    one.raft.transfer_leadership(net.now, two.name)
+    one.engine.schedule(net.key)
     one.turn()
     net.settle()
     assert two.raft.is_leader
     net.converge()
-    assert net.count_sent(to=three, kind=CopyBegin) >= 1
+    assert net.count_sent(to=three, kind=SnapshotBegin) >= 1
     two.crash()
     net.converge()
 
 
-def test_no_thread_no_socket_and_no_file_of_pysyncobj_is_ever_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pysyncobj_creates_no_threads_sockets_and_files(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> NoReturn:
         raise AssertionError("switched off")
 
@@ -127,11 +128,11 @@ def test_no_thread_no_socket_and_no_file_of_pysyncobj_is_ever_made(monkeypatch: 
     assert sorted(Path("/proc/self/fd").iterdir()) == before, "a broker has hundreds of groups"
 
 
-# -- what is taken over at a start ------------------------------------------------------------------------
+# -- state at start ---------------------------------------------------------------------------------------
 
 
-def test_a_commit_index_beyond_the_log_is_cut_to_its_end() -> None:
-    """H2: an isolated leader took its own new entries for committed."""
+def test_restored_commit_index_is_at_most_the_last_index() -> None:
+    """With a higher one, an isolated leader would treat its own new entries as committed."""
     log = log_of(3)
     core, _ = core_on(log, commit_index=99)
     assert core.commit_index == 3
@@ -143,8 +144,8 @@ def test_a_commit_index_beyond_the_log_is_cut_to_its_end() -> None:
     assert core.commit_index == 3, "its no-op is on one disk"
 
 
-def test_a_group_does_not_believe_a_commit_index_beyond_its_log() -> None:
-    """H2, once more in the group: its own commit index is what a leader tells others."""
+def test_group_ignores_a_commit_index_beyond_its_log() -> None:
+    """The same rule for the commit index of the group, which a leader sends to its followers."""
     net = Net()
     one = net.elect(net.nodes[0])
     group = RaftGroup(
@@ -161,7 +162,7 @@ def test_a_group_does_not_believe_a_commit_index_beyond_its_log() -> None:
     assert group.commit_index == one.partition.log.last_index == 1
 
 
-def test_the_term_is_the_saved_one_or_that_of_the_last_entry() -> None:
+def test_term_is_the_saved_one_or_that_of_the_last_entry() -> None:
     log = log_of(0)
     log.append(entry(1, term=4))
     assert core_on(log)[0].term == 4
@@ -169,7 +170,7 @@ def test_the_term_is_the_saved_one_or_that_of_the_last_entry() -> None:
     assert core_on(log)[0].term == 9
 
 
-def test_a_vote_is_remembered_through_a_restart() -> None:
+def test_vote_survives_a_restart() -> None:
     """Two votes in one term would make two leaders."""
     log = log_of(2)
     core, sent = core_on(log)
@@ -184,7 +185,7 @@ def test_a_vote_is_remembered_through_a_restart() -> None:
     assert sent == [("cat", Vote(6))]
 
 
-def test_a_broker_that_lost_power_after_its_vote_left_does_not_vote_again() -> None:
+def test_broker_that_lost_power_after_sending_its_vote_does_not_vote_again() -> None:
     net = Net()
     one, two, three = net.nodes
     net.campaign(one)
@@ -200,14 +201,14 @@ def test_a_broker_that_lost_power_after_its_vote_left_does_not_vote_again() -> N
     net.connect_all()
     net.take()
     assert two.raft.term == one.raft.term == 1
-    net.tell(three, two, VoteRequest(1, 50, 1))
+    net.inject(three, two, VoteRequest(1, 50, 1))
     assert net.take(sender=two, kind=Vote) == []
 
 
 # -- elections --------------------------------------------------------------------------------------------
 
 
-def test_no_vote_for_a_log_that_lacks_entries() -> None:
+def test_member_grants_no_vote_to_a_log_that_lacks_entries() -> None:
     core, sent = core_on(log_of(3))
     core.request_vote(101.0, "ann", VoteRequest(5, 2, 1))
     core.request_vote(101.0, "cat", VoteRequest(6, 9, 0))
@@ -215,7 +216,7 @@ def test_no_vote_for_a_log_that_lacks_entries() -> None:
     assert core.term == 6
 
 
-def test_a_higher_term_is_adopted_without_a_vote() -> None:
+def test_higher_term_is_adopted_without_a_vote() -> None:
     log = log_of(0)
     core, sent = core_on(log)
     core.raise_term(101.0, "ann", 8)
@@ -224,8 +225,8 @@ def test_a_higher_term_is_adopted_without_a_vote() -> None:
     assert sent == [("cat", Vote(8))], "the vote of that term was not spent"
 
 
-def test_impatience_alone_begins_no_election() -> None:
-    """It needs a pre-vote: the only way is `campaign`."""
+def test_election_timeout_alone_starts_no_election() -> None:
+    """An election needs a pre-vote: only `campaign` starts one."""
     core, sent = core_on(log_of(0))
     core.election_at = 0
     core.tick(500.0)
@@ -238,7 +239,7 @@ def test_impatience_alone_begins_no_election() -> None:
     assert core.term == 1
 
 
-def test_chance_decides_how_long_a_follower_waits_between_both_limits() -> None:
+def test_election_timeout_is_random_between_both_limits() -> None:
     for chance, wait_s in ((0.0, RAFT.election_s_min), (1.0, RAFT.election_s_max)):
         core = Core(
             log_of(0),
@@ -258,7 +259,7 @@ def test_chance_decides_how_long_a_follower_waits_between_both_limits() -> None:
 # -- the journal ------------------------------------------------------------------------------------------
 
 
-def test_the_journal_begins_with_the_anchor() -> None:
+def test_journal_starts_with_the_anchor() -> None:
     log = log_of(3, anchor_index=10, anchor_term=1)
     journal = _Journal(log, NAMES)
     assert len(journal) == 4
@@ -267,7 +268,7 @@ def test_the_journal_begins_with_the_anchor() -> None:
     assert journal[-4] == (None, 10, 1)
 
 
-def test_an_empty_journal_is_its_anchor_alone() -> None:
+def test_empty_journal_contains_only_its_anchor() -> None:
     journal = _Journal(log_of(0, anchor_index=7, anchor_term=3), NAMES)
     assert len(journal) == 1
     assert journal[0] == journal[-1] == (None, 7, 3)
@@ -283,7 +284,7 @@ def test_slices_of_the_journal_are_lazy_and_like_those_of_a_list() -> None:
     assert not journal[6:]
 
 
-def test_truncation_goes_by_position_and_the_listener_hears_of_it() -> None:
+def test_truncation_is_by_position_and_notifies_the_listener() -> None:
     log = log_of(5, anchor_index=10, anchor_term=1)
     _Journal(log, NAMES).deleteEntriesFrom(3)
     assert log.last_index == 12
@@ -291,7 +292,7 @@ def test_truncation_goes_by_position_and_the_listener_hears_of_it() -> None:
     assert log._listener.heard[-1] == ("truncated", 13)
 
 
-def test_an_entry_is_stored_as_it_is_and_the_core_s_no_op_is_made_by_the_partition() -> None:
+def test_entry_is_stored_unchanged_and_the_partition_makes_the_no_op() -> None:
     log = log_of(1)
     journal = _Journal(log, NAMES)
     journal.add(entry(2, term=3), 2, 3)
@@ -303,7 +304,7 @@ def test_an_entry_is_stored_as_it_is_and_the_core_s_no_op_is_made_by_the_partiti
     ]
 
 
-def test_votes_are_saved_by_name() -> None:
+def test_votes_are_saved_by_member_name() -> None:
     log = log_of(0)
     journal = _Journal(log, NAMES)
     assert journal.getVotedForNodeId() is None

@@ -1,15 +1,15 @@
-"""Who leads: pre-votes, votes, and leaders that are not followed any more."""
+"""Elections: pre-votes, votes, and leaders that step down."""
 
 import pytest
 
-from flotilla_broker.partition.outcomes import Appended
+from flotilla_broker.partition.appends import Appended
 from flotilla_broker.raft import Role
 from flotilla_broker.raft.messages import Append, Heartbeat, PreVote, PreVoteRequest, Reply, Vote, VoteRequest
 from support.raftnet import RAFT, Net, Node
 
 
 def led(members: int = 3) -> tuple[Net, list[Node]]:
-    """Brokers of which the first leads, and has told everybody."""
+    """Return brokers of which the first leads, and whose followers know it."""
     net = Net(members)
     net.elect(net.nodes[0])
     net.wait(1)
@@ -19,22 +19,22 @@ def led(members: int = 3) -> tuple[Net, list[Node]]:
 # -- pre-votes --------------------------------------------------------------------------------------------
 
 
-def test_a_candidate_asks_first_and_raises_the_term_only_with_a_majority() -> None:
+def test_candidate_raises_its_term_only_after_a_majority_of_pre_votes() -> None:
     net = Net()
     one, two, _ = net.nodes
     net.campaign(one)
-    assert {type(parcel.message) for parcel in net.wire} == {PreVoteRequest}
+    assert {type(message_on_wire.message) for message_on_wire in net.wire} == {PreVoteRequest}
     assert one.raft.term == 0
     net.deliver(*net.take(to=two))
     assert (one.raft.role, two.raft.term) == (Role.FOLLOWER, 0)
     net.deliver(*net.take(sender=two, to=one, kind=PreVote))
     assert (one.raft.role, one.raft.term) == (Role.CANDIDATE, 1)
     net.settle()
-    assert one.raft.is_settled
+    assert one.raft.has_committed_in_term
 
 
-def test_a_follower_that_was_cut_off_comes_back_without_a_higher_term() -> None:
-    """H12: it could not win, so it never asked for votes; nobody is disturbed when it is back."""
+def test_partitioned_follower_returns_without_a_higher_term() -> None:
+    """Its pre-votes failed, so it never started an election: it does not disrupt the leader when it is back."""
     net, (one, _, three) = led()
     net.isolate(three)
     net.wait(60)
@@ -45,8 +45,8 @@ def test_a_follower_that_was_cut_off_comes_back_without_a_higher_term() -> None:
     assert [node.raft.term for node in net.nodes] == [1, 1, 1]
 
 
-def test_a_follower_that_was_stopped_does_not_depose_the_leader() -> None:
-    """H12: SIGSTOP for longer than any election time, with all connections in place."""
+def test_stopped_follower_does_not_depose_the_leader() -> None:
+    """SIGSTOP for longer than any election timeout, while its connections stay open; pre-vote protects the leader."""
     net, (one, two, three) = led()
     one.append(b"x")
     net.settle()
@@ -62,8 +62,8 @@ def test_a_follower_that_was_stopped_does_not_depose_the_leader() -> None:
     assert two.raft.term == 1
 
 
-def test_a_pre_vote_counts_once() -> None:
-    """A majority of five is three; one answer that comes three times is one."""
+def test_pre_vote_counts_once_per_member() -> None:
+    """A majority of five is three; one reply that arrives three times counts once."""
     net = Net(5)
     one, two, three = net.nodes[:3]
     net.campaign(one)
@@ -74,7 +74,7 @@ def test_a_pre_vote_counts_once() -> None:
     assert one.raft.role is Role.FOLLOWER
 
 
-def test_an_answer_to_an_earlier_ballot_counts_no_more() -> None:
+def test_reply_to_an_earlier_pre_vote_does_not_count() -> None:
     net = Net()
     one, two, _ = net.nodes
     net.campaign(one)
@@ -86,7 +86,7 @@ def test_an_answer_to_an_earlier_ballot_counts_no_more() -> None:
     assert one.raft.role is Role.FOLLOWER
 
 
-def test_an_answer_that_comes_after_a_leader_was_heard_counts_no_more() -> None:
+def test_pre_vote_reply_after_a_message_of_a_leader_does_not_count() -> None:
     net, (one, two, three) = led()
     net.now += 2
     net.campaign(three)
@@ -101,7 +101,7 @@ def test_an_answer_that_comes_after_a_leader_was_heard_counts_no_more() -> None:
     assert three.raft.term == 1
 
 
-def test_nobody_supports_a_candidate_whose_log_lacks_entries() -> None:
+def test_candidate_without_all_entries_gets_no_pre_votes() -> None:
     net, (one, two, three) = led()
     net.isolate(three)
     one.append(b"x")
@@ -119,48 +119,48 @@ def test_nobody_supports_a_candidate_whose_log_lacks_entries() -> None:
     assert two.raft.is_leader
 
 
-def test_nobody_supports_a_candidate_while_the_leader_is_heard() -> None:
+def test_candidate_gets_no_pre_votes_while_the_leader_is_alive() -> None:
     net, (one, two, three) = led()
     net.campaign(three)
     net.deliver(*net.take(sender=three))
-    answers = [parcel.message for parcel in net.take(to=three, kind=PreVote)]
+    answers = [message_on_wire.message for message_on_wire in net.take(to=three, kind=PreVote)]
     assert [isinstance(answer, PreVote) and answer.granted for answer in answers] == [False, False]
     net.disconnect(one, two)
     net.campaign(three)
     net.deliver(*net.take(sender=three, to=two))
-    (answer,) = [parcel.message for parcel in net.take(two, three, PreVote)]
+    (answer,) = [message_on_wire.message for message_on_wire in net.take(two, three, PreVote)]
     assert isinstance(answer, PreVote)
     assert answer.granted, "who lost the connection to the leader does not wait for its silence"
 
 
-def test_the_silence_of_the_leader_is_the_shortest_election_time() -> None:
+def test_leader_is_considered_dead_after_the_shortest_election_timeout() -> None:
     net, (one, two, three) = led()
-    net.tell(one, two, Heartbeat(1))
+    net.inject(one, two, Heartbeat(1))
     for silence_s, granted in ((RAFT.election_s_min - 0.4, False), (RAFT.election_s_min + 0.4, True)):
         heard = net.now
         net.now += silence_s
         two.raft._core.election_at = three.raft._core.election_at = net.now + 5
-        net.tell(three, two, PreVoteRequest(9, 9, 9, 1))
-        (answer,) = [parcel.message for parcel in net.take(two, three, PreVote)]
+        net.inject(three, two, PreVoteRequest(9, 9, 9, 1))
+        (answer,) = [message_on_wire.message for message_on_wire in net.take(two, three, PreVote)]
         assert isinstance(answer, PreVote)
         assert answer.granted is granted
         net.now = heard
 
 
-def test_a_higher_term_in_an_answer_is_adopted() -> None:
-    """Else a member with a lower term would ask in vain for ever."""
+def test_higher_term_in_a_reply_is_adopted() -> None:
+    """Otherwise a member with a lower term would never be elected."""
     net = Net()
     one, two, _ = net.nodes
     net.campaign(one)
-    net.tell(two, one, PreVote(7, 1, granted=False))
+    net.inject(two, one, PreVote(7, 1, granted=False))
     assert one.raft.term == 7
 
 
 # -- votes ------------------------------------------------------------------------------------------------
 
 
-def asked(members: int = 3) -> tuple[Net, list[Node]]:
-    """Brokers of which the first has asked for votes: the requests are on the wire."""
+def requested(members: int = 3) -> tuple[Net, list[Node]]:
+    """Return brokers of which the first has requested votes; the requests are in flight."""
     net = Net(members)
     one = net.nodes[0]
     net.campaign(one)
@@ -170,13 +170,13 @@ def asked(members: int = 3) -> tuple[Net, list[Node]]:
     return net, net.nodes
 
 
-def test_a_vote_leaves_only_when_it_is_durable() -> None:
-    """D: a vote that is forgotten in a crash would be given twice."""
-    net, (_, two, three) = asked()
+def test_vote_is_sent_after_its_flush() -> None:
+    """A vote that is lost in a crash could be granted twice in one term."""
+    net, (_, two, three) = requested()
     two.slow = True
     net.deliver(*net.take(to=two))
     assert net.take(two, kind=Vote) == []
-    assert two.held == [Vote(1)]
+    assert two.unflushed == [Vote(1)]
     flush = two.begin_flush()
     assert flush is not None
     net.take(to=three)
@@ -185,8 +185,8 @@ def test_a_vote_leaves_only_when_it_is_durable() -> None:
     assert len(net.take(two, kind=Vote)) == 1
 
 
-def test_a_vote_that_was_lost_in_a_crash_never_left() -> None:
-    net, (one, two, three) = asked()
+def test_vote_that_was_lost_in_a_crash_was_never_sent() -> None:
+    net, (one, two, three) = requested()
     two.slow = True
     net.deliver(*net.take(to=two))
     net.take()
@@ -194,14 +194,14 @@ def test_a_vote_that_was_lost_in_a_crash_never_left() -> None:
     assert net.count_sent(two, kind=Vote) == 0
     two.start()
     net.connect_all()
-    net.tell(three, two, VoteRequest(1, 0, 0))
+    net.inject(three, two, VoteRequest(1, 0, 0))
     two.flush_all()
     assert net.count_sent(two, three, Vote) == 1
     assert net.count_sent(two, one, Vote) == 0
 
 
-def test_a_candidate_asks_for_votes_only_when_its_own_is_durable() -> None:
-    """D: it votes for itself, and must not vote for another in that term after a crash."""
+def test_candidate_requests_votes_only_when_its_own_vote_is_durable() -> None:
+    """It votes for itself, and must not vote for another member in that term after a crash."""
     net = Net()
     one = net.nodes[0]
     one.slow = True
@@ -214,9 +214,9 @@ def test_a_candidate_asks_for_votes_only_when_its_own_is_durable() -> None:
     assert net.count_sent(one, kind=VoteRequest) == 2
 
 
-def test_a_vote_counts_once() -> None:
-    """The core counts duplicates: in a group of five, two voters made a leader."""
-    net, nodes = asked(5)
+def test_vote_counts_once_per_member() -> None:
+    """In pysyncobj duplicates count: in a group of five, two voters made a leader."""
+    net, nodes = requested(5)
     one, two, three = nodes[:3]
     net.deliver(*net.take(to=two))
     (vote,) = net.take(sender=two, kind=Vote)
@@ -227,8 +227,8 @@ def test_a_vote_counts_once() -> None:
     assert one.raft.is_leader
 
 
-def test_a_vote_of_an_earlier_term_does_not_count() -> None:
-    net, (one, two, three) = asked()
+def test_vote_of_an_earlier_term_does_not_count() -> None:
+    net, (one, two, three) = requested()
     net.deliver(*net.take(to=two))
     (old,) = net.take(sender=two, kind=Vote)
     net.take()
@@ -246,8 +246,8 @@ def test_a_vote_of_an_earlier_term_does_not_count() -> None:
     assert one.raft.is_leader, "and does not stand in the way of the one that does"
 
 
-def test_a_stranger_is_not_listened_to() -> None:
-    net, (one, two, _) = asked()
+def test_message_of_a_non_member_is_ignored() -> None:
+    net, (one, two, _) = requested()
     one.engine.receive(net.now, "f" * 32, net.key, Vote(1))
     one.engine.receive(net.now, one.name, net.key, Vote(1))
     two.engine.receive(net.now, "f" * 32, net.key, VoteRequest(99, 99, 99))
@@ -256,10 +256,10 @@ def test_a_stranger_is_not_listened_to() -> None:
     assert two.raft.term == 0
 
 
-# -- leaders that are not followed ------------------------------------------------------------------------
+# -- leaders without followers ----------------------------------------------------------------------------
 
 
-def test_a_leader_that_is_cut_off_steps_down_and_acknowledges_nothing() -> None:
+def test_isolated_leader_steps_down_and_acknowledges_nothing() -> None:
     net, (one, two, three) = led()
     net.isolate(one)
     sent = [one.append(b"x"), one.append(b"y")]
@@ -268,7 +268,7 @@ def test_a_leader_that_is_cut_off_steps_down_and_acknowledges_nothing() -> None:
     assert [each.outcome for each in sent] == [None, None]
     net.wait(10)
     leader = two if two.raft.is_leader else three
-    assert leader.raft.is_settled
+    assert leader.raft.has_committed_in_term
     fresh = leader.append(b"z")
     net.settle()
     assert fresh.offset == 0
@@ -276,7 +276,7 @@ def test_a_leader_that_is_cut_off_steps_down_and_acknowledges_nothing() -> None:
     assert all(node.values == [b"z"] for node in net.nodes)
 
 
-def test_a_leader_stays_one_while_a_majority_answers() -> None:
+def test_leader_stays_leader_while_a_majority_replies() -> None:
     net, (one, _, three) = led()
     net.isolate(three)
     net.wait(60)
@@ -284,7 +284,7 @@ def test_a_leader_stays_one_while_a_majority_answers() -> None:
     assert one.raft.term == 1
 
 
-def test_a_leader_that_was_stopped_acknowledges_nothing_when_it_wakes() -> None:
+def test_paused_leader_acknowledges_nothing_when_it_resumes() -> None:
     net, (one, two, three) = led()
     one.append(b"before")
     net.settle()
@@ -300,8 +300,8 @@ def test_a_leader_that_was_stopped_acknowledges_nothing_when_it_wakes() -> None:
     assert one.values == two.values == three.values == kept
 
 
-def test_a_higher_term_in_a_reply_makes_a_leader_step_down_and_the_group_converges() -> None:
-    """A member that adopted a higher term refuses everything of the leader, and would never be reached again."""
+def test_leader_steps_down_on_a_higher_term_in_a_reply_and_the_group_converges() -> None:
+    """A member with a higher term rejects all messages of the leader, and would never follow it again."""
     net, (one, two, three) = led()
     three.raft._core.raise_term(net.now, two.name, 9)
     one.append(b"x")
@@ -314,15 +314,15 @@ def test_a_higher_term_in_a_reply_makes_a_leader_step_down_and_the_group_converg
     assert all(node.values == [b"x"] for node in net.nodes)
 
 
-def test_followers_do_not_wait_for_the_full_time_when_the_connection_to_the_leader_breaks() -> None:
+def test_followers_elect_early_when_the_connection_to_the_leader_breaks() -> None:
     net, (one, two, three) = led()
     net.isolate(one)
     net.wait(RAFT.election_s_min * 0.25)
     assert two.raft.is_leader or three.raft.is_leader
 
 
-def test_a_new_leader_is_settled_only_when_its_own_entry_is_committed() -> None:
-    """Before, it does not know what is committed: offsets that it told would go back."""
+def test_new_leader_has_committed_in_its_term_only_with_its_own_entry() -> None:
+    """Before that it does not know the commit index: offsets that it reported could go back."""
     net, (one, two, three) = led()
     sent = one.append(b"x")
     net.settle()
@@ -336,23 +336,23 @@ def test_a_new_leader_is_settled_only_when_its_own_entry_is_committed() -> None:
     net.deliver(*net.take(two, three, VoteRequest))
     net.deliver(*net.take(three, two, Vote))
     assert two.raft.is_leader
-    assert not two.raft.is_settled
+    assert not two.raft.has_committed_in_term
     assert two.partition.applied_index < two.raft._core.noop_index
     net.settle()
-    assert two.raft.is_settled
+    assert two.raft.has_committed_in_term
 
 
 @pytest.mark.parametrize(("members", "down"), [(3, 1), (5, 1), (5, 2)])
-def test_a_majority_elects(members: int, down: int) -> None:
+def test_majority_elects_a_leader(members: int, down: int) -> None:
     net, nodes = led(members)
     for node in nodes[:down]:
         node.crash()
     net.wait(20)
-    assert sum(node.raft.is_settled for node in nodes[down:]) == 1
+    assert sum(node.raft.has_committed_in_term for node in nodes[down:]) == 1
 
 
 @pytest.mark.parametrize(("members", "down"), [(3, 2), (5, 3)])
-def test_a_minority_elects_nobody_and_does_not_raise_its_term(members: int, down: int) -> None:
+def test_minority_elects_no_leader_and_keeps_its_term(members: int, down: int) -> None:
     net, nodes = led(members)
     for node in nodes[:down]:
         node.crash()
@@ -361,15 +361,15 @@ def test_a_minority_elects_nobody_and_does_not_raise_its_term(members: int, down
     assert {node.raft.term for node in nodes[down:]} == {1}
 
 
-def test_a_group_of_one_elects_itself() -> None:
+def test_group_of_one_elects_itself() -> None:
     net = Net(1)
     net.wait(5)
-    assert net.nodes[0].raft.is_settled
+    assert net.nodes[0].raft.has_committed_in_term
     assert net.sent == []
 
 
-def test_everybody_at_once_still_gives_one_leader() -> None:
-    """Votes are split again and again until chance parts them."""
+def test_simultaneous_elections_give_one_leader() -> None:
+    """Votes are split until random election timeouts differ."""
     net = Net(5)
     net.now += 10
     for node in net.nodes:
@@ -388,8 +388,8 @@ def test_terms_do_not_go_back_in_a_crash() -> None:
     assert {node.raft.term for node in net.nodes} != {1}
 
 
-def test_two_that_lose_patience_at_the_same_time_do_not_split_the_votes() -> None:
-    """One gives way, so there is a leader in the first term, though the third member is away."""
+def test_simultaneous_pre_votes_do_not_split_the_vote() -> None:
+    """One member yields, so there is a leader in the first term although the third member is down."""
     net = Net()
     one, two, three = net.nodes
     three.crash()
@@ -401,8 +401,8 @@ def test_two_that_lose_patience_at_the_same_time_do_not_split_the_votes() -> Non
     assert [one.raft.is_leader, two.raft.is_leader] == [False, True]
 
 
-def test_who_asked_long_ago_does_not_stand_in_the_way_of_others() -> None:
-    """Its own ballot is over, answered or not."""
+def test_member_with_an_old_pre_vote_grants_others() -> None:
+    """Its own pre-vote is over, with or without replies."""
     net = Net()
     one, two, three = net.nodes
     three.crash()

@@ -1,9 +1,9 @@
-"""All replicas of a broker: what is held back, who gets a turn, and what a restart finds."""
+"""All replicas of a broker: unflushed messages, scheduling, and restarts."""
 
 from math import inf
 
+from flotilla_broker.partition.appends import Appended
 from flotilla_broker.partition.meta import ReplicaMeta
-from flotilla_broker.partition.outcomes import Appended
 from flotilla_broker.raft.messages import Append, PreVoteRequest, Reply
 from support.raftnet import Net, Node
 
@@ -19,30 +19,30 @@ def another(net: Net, partition: int = 1) -> ReplicaMeta:
     return ReplicaMeta("t", net.meta.topic_id, partition, 1, net.meta.members)
 
 
-def test_what_is_held_leaves_in_its_order_and_with_its_own_flush() -> None:
-    """D: one place for all groups, by the newest frame that was there when the message was made."""
+def test_unflushed_messages_are_sent_in_order_after_their_flush() -> None:
+    """Replies and votes wait for the flush of the newest frame that was queued when the message was made."""
     net, (one, two, _) = led()
     two.slow = True
     flushes = []
     for value in (b"a", b"b", b"c"):
         one.append(value)
         net.deliver(*net.take(one, two))
-        flushes.append(two.held[-1])
-    assert two.held == flushes
+        flushes.append(two.unflushed[-1])
+    assert two.unflushed == flushes
     assert net.take(two) == []
     two.flush_all()
     assert [p.message for p in net.take(two)] == flushes
     assert [m.index for m in flushes if isinstance(m, Reply)] == [2, 3, 4]
 
 
-def test_a_promise_is_not_held_when_everything_is_durable() -> None:
+def test_message_is_sent_at_once_when_everything_is_durable() -> None:
     net, (one, two, _) = led()
     two.slow = True
-    net.tell(one, two, Append(1, 1, 1, 1, []))
+    net.inject(one, two, Append(1, 1, 1, 1, []))
     assert len(net.take(two, kind=Reply)) == 1
 
 
-def test_a_message_that_promises_nothing_overtakes_those_that_do() -> None:
+def test_message_without_flush_overtakes_unflushed_messages() -> None:
     net, (one, two, _) = led()
     two.slow = True
     one.append(b"x")
@@ -50,17 +50,17 @@ def test_a_message_that_promises_nothing_overtakes_those_that_do() -> None:
     net.now += 10
     two.turn()
     assert net.count_sent(two, kind=PreVoteRequest) >= 1
-    assert len(two.held) == 1
+    assert len(two.unflushed) == 1
 
 
-def test_replicas_of_one_broker_do_not_disturb_each_other() -> None:
+def test_replicas_of_one_broker_are_independent() -> None:
     net, (one, *others) = led()
     meta = another(net)
     for node in net.nodes:
         node.engine.open(meta, net.now)
         node.turn()
     net.wait(10)
-    leaders = [node for node in net.nodes if node.engine.partitions[meta.key.to_bytes()].raft.is_settled]
+    leaders = [node for node in net.nodes if node.engine.partitions[meta.key.to_bytes()].raft.has_committed_in_term]
     assert len(leaders) == 1
     assert one.raft.is_leader
     sent = one.append(b"x")
@@ -71,13 +71,13 @@ def test_replicas_of_one_broker_do_not_disturb_each_other() -> None:
         assert node.engine.partitions[meta.key.to_bytes()].committed_offset == 0
 
 
-def test_a_replica_is_opened_once() -> None:
+def test_replica_can_be_opened_only_once() -> None:
     net, (one, *_) = led()
     assert one.engine.open(net.meta, net.now) is one.partition
     assert len(one.log.groups) == 1
 
 
-def test_a_restart_finds_all_replicas() -> None:
+def test_restart_opens_all_replicas() -> None:
     net, (one, *_) = led()
     meta = another(net)
     one.engine.open(meta, net.now)
@@ -88,7 +88,7 @@ def test_a_restart_finds_all_replicas() -> None:
     assert len(one.log.groups) == 2
 
 
-def test_a_replica_that_is_dropped_is_gone_after_a_restart_too() -> None:
+def test_dropped_replica_is_gone_after_a_restart() -> None:
     net, (one, two, three) = led()
     meta = another(net)
     one.engine.open(meta, net.now)
@@ -103,7 +103,7 @@ def test_a_replica_that_is_dropped_is_gone_after_a_restart_too() -> None:
     assert two.raft.leader == three.raft.leader
 
 
-def test_a_replica_that_is_opened_late_knows_who_is_connected() -> None:
+def test_replica_that_is_opened_late_knows_the_connected_peers() -> None:
     net, (one, two, three) = led()
     meta = another(net)
     for node in (one, two):
@@ -113,10 +113,10 @@ def test_a_replica_that_is_opened_late_knows_who_is_connected() -> None:
     net.disconnect(two, three)
     net.wait(10)
     replicas = [node.engine.partitions[meta.key.to_bytes()] for node in (one, two)]
-    assert sum(replica.raft.is_settled for replica in replicas) == 1
+    assert sum(replica.raft.has_committed_in_term for replica in replicas) == 1
 
 
-def test_a_broker_wakes_in_time_for_each_of_its_replicas() -> None:
+def test_engine_wakes_at_the_deadline_of_each_replica() -> None:
     net, nodes = led()
     for at in range(50):
         if at % 10 == 0:
@@ -127,7 +127,7 @@ def test_a_broker_wakes_in_time_for_each_of_its_replicas() -> None:
         net.wait(0.1)
 
 
-def test_timers_do_not_pile_up() -> None:
+def test_timers_do_not_accumulate() -> None:
     net, nodes = led()
     for at in range(200):
         nodes[0].append(b"%d" % at)
@@ -136,8 +136,8 @@ def test_timers_do_not_pile_up() -> None:
     assert max(len(node.engine._timers) for node in nodes) < 10
 
 
-def test_a_group_whose_number_changed_still_hears_of_its_flushes() -> None:
-    """After a copy the group has another number in the log; a flush names that one."""
+def test_group_whose_number_changed_is_notified_of_its_flushes() -> None:
+    """After a snapshot the group has another number in the log; a flush names that one."""
     net, (one, _, three) = led()
     net.isolate(three)
     three.engine._note_number(net.key, 1)
@@ -152,8 +152,8 @@ def test_a_group_whose_number_changed_still_hears_of_its_flushes() -> None:
     assert three.partition.applied_index == 2
 
 
-def test_a_topic_is_found_by_its_name_and_by_its_id() -> None:
-    """What is meant for one topic never reaches another one that has its name now."""
+def test_topic_is_found_by_name_and_by_id() -> None:
+    """Requests for one topic never reach another one that has its name now."""
     net, (one, *_) = led()
     old = one.engine.names["t", 0]
     by_id = f"id:{net.meta.topic_id.hex()}"

@@ -1,4 +1,4 @@
-"""The guards, one by one; and those that compare logs, against two lists and Raft's own rules."""
+"""The guards, one by one; those that compare logs are tested against two lists and the rules of Raft."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from flotilla_broker.raft import Entry
 from flotilla_broker.raft.guards import (
-    Fresh,
-    Known,
     Mismatch,
-    are_in_line,
+    NewEntries,
+    StoredEntries,
+    are_consecutive,
+    classify_append,
     find_conflict,
     grants_pre_vote,
     is_countable,
     is_first_vote,
     is_majority,
-    judge_append,
-    known_commit,
     may_install,
+    safe_commit_index,
     yields_to,
 )
 
@@ -30,7 +30,7 @@ MEMBERS = 3
 
 @dataclass(frozen=True)
 class Terms:
-    """A log that is a list of terms: the entry at index 1 is the first. What is before the anchor cannot be seen."""
+    """A log as a list of terms; the first is the entry at index 1. Entries before the anchor cannot be read."""
 
     terms: Sequence[int]
     anchor_index: int = 0
@@ -62,7 +62,7 @@ def entries(first: int, *terms: int) -> list[Entry]:
 
 @dataclass(frozen=True)
 class Case:
-    """A follower, the leader of the newest term, and what the follower knows to be committed."""
+    """A follower, the leader of the newest term, and the commit index that the follower knows."""
 
     follower: Terms
     leader: list[int]
@@ -70,11 +70,11 @@ class Case:
 
     @property
     def agreement(self) -> int:
-        """The newest index up to which both hold the same."""
+        """The newest index up to which both logs match."""
         at = 0
         while (
             at < min(len(self.follower.terms), len(self.leader)) and self.follower.terms[at] == self.leader[at]
-        ):  # terms are enough: a term has one leader, which writes an index once
+        ):  # terms are enough: a term has one leader, which writes each index once
             at += 1
         return at
 
@@ -89,7 +89,7 @@ def is_up_to_date(candidate: list[int], voter: list[int]) -> bool:
 
 @st.composite
 def raft_histories(draw: st.DrawFn) -> Case:
-    """Let three members lead, append and replicate by Raft's rules; return two of them as they are then."""
+    """Let three members lead, append and replicate by the rules of Raft; return two of them."""
     logs: list[list[int]] = [[] for _ in range(MEMBERS)]
     committed, leader = 0, 0
     for term in range(1, draw(st.integers(1, 6)) + 1):
@@ -115,17 +115,17 @@ def raft_histories(draw: st.DrawFn) -> Case:
 
 @given(raft_histories(), st.data())
 @settings(max_examples=200)
-def test_an_append_is_judged_as_raft_would(case: Case, data: st.DataObject) -> None:
-    """G2, H1: it never truncates what matches, never accepts what does not, and never touches what is committed."""
+def test_append_is_classified_like_in_raft(case: Case, data: st.DataObject) -> None:
+    """It never truncates matching entries, never accepts conflicting ones, and never touches committed ones."""
     prev_index = data.draw(st.integers(0, len(case.leader)))
     prev_index, prev_term, sent = case.message(prev_index, data.draw(st.integers(0, 5)))
     end = prev_index + len(sent)
     held = case.follower.terms
-    verdict = judge_append(case.follower, case.commit_index, prev_index, prev_term, sent)
-    if isinstance(verdict, Known):
+    verdict = classify_append(case.follower, case.commit_index, prev_index, prev_term, sent)
+    if isinstance(verdict, StoredEntries):
         assert verdict.index == end
         assert case.agreement >= end
-    elif isinstance(verdict, Fresh):
+    elif isinstance(verdict, NewEntries):
         assert verdict.prev_index == sent[verdict.skip].index - 1 >= case.commit_index
         assert verdict.prev_term == Terms(case.leader).term_of(verdict.prev_index)
         assert case.agreement == verdict.prev_index, "what matches goes, or what does not stays"
@@ -138,8 +138,8 @@ def test_an_append_is_judged_as_raft_would(case: Case, data: st.DataObject) -> N
 
 @given(raft_histories(), st.data())
 @settings(max_examples=200)
-def test_a_conflict_is_never_looked_for_below_where_the_logs_agree(case: Case, data: st.DataObject) -> None:
-    """What `find_conflict` promises: of all that lies above its answer, up to the index, nothing is held by both."""
+def test_conflict_hint_is_never_below_the_match_index(case: Case, data: st.DataObject) -> None:
+    """Between the result of `find_conflict` and the index, the logs match nowhere."""
     index = data.draw(st.integers(case.commit_index, len(case.leader)))
     term = Terms(case.leader).term_of(index)
     at, found_term = find_conflict(case.follower, case.commit_index, index, term)
@@ -150,13 +150,13 @@ def test_a_conflict_is_never_looked_for_below_where_the_logs_agree(case: Case, d
 
 @given(raft_histories())
 @settings(max_examples=200)
-def test_a_leader_and_a_diverged_follower_find_where_they_agree_in_a_step_per_term(case: Case) -> None:
-    """H11, G4: each refusal moves the question down, so that an ex-leader rejoins after a few of them."""
+def test_leader_finds_the_match_index_of_a_diverged_follower_in_one_step_per_term(case: Case) -> None:
+    """Each rejection moves the next index down, so a former leader rejoins after a few of them."""
     leader = Terms(case.leader)
     prev_index = leader.last_index
     rounds = 0
     while True:
-        verdict = judge_append(case.follower, case.commit_index, prev_index, leader.term_of(prev_index), [])
+        verdict = classify_append(case.follower, case.commit_index, prev_index, leader.term_of(prev_index), [])
         if not isinstance(verdict, Mismatch):
             break
         rounds += 1
@@ -167,38 +167,38 @@ def test_a_leader_and_a_diverged_follower_find_where_they_agree_in_a_step_per_te
 
 
 JUDGED = [
-    # held, anchor, commit, prev, terms sent -> verdict
-    ([], 0, 0, (0, 0), [], Known(0)),
-    ([], 0, 0, (0, 0), [1, 1], Fresh(0, 0, 0)),
-    ([1, 1, 1], 0, 0, (0, 0), [1, 1], Known(2)),  # a repeated append leaves what is behind it
-    ([1, 1, 1], 0, 3, (1, 1), [1], Known(2)),
-    ([1, 1, 1], 0, 0, (1, 1), [1, 2], Fresh(1, 2, 1)),  # entry 3 is contradicted, entry 2 stays
-    ([1, 1, 1], 0, 0, (3, 1), [2], Fresh(0, 3, 1)),
-    ([1, 1, 1], 0, 0, (5, 1), [1], Mismatch(3, 1)),  # there is a hole
+    # log, anchor, commit index, prev index, sent terms -> verdict
+    ([], 0, 0, (0, 0), [], StoredEntries(0)),
+    ([], 0, 0, (0, 0), [1, 1], NewEntries(0, 0, 0)),
+    ([1, 1, 1], 0, 0, (0, 0), [1, 1], StoredEntries(2)),  # a repeated append keeps the entries after it
+    ([1, 1, 1], 0, 3, (1, 1), [1], StoredEntries(2)),
+    ([1, 1, 1], 0, 0, (1, 1), [1, 2], NewEntries(1, 2, 1)),  # entry 3 conflicts, entry 2 is kept
+    ([1, 1, 1], 0, 0, (3, 1), [2], NewEntries(0, 3, 1)),
+    ([1, 1, 1], 0, 0, (5, 1), [1], Mismatch(3, 1)),  # there is a gap
     ([1, 1, 1], 0, 0, (3, 2), [2], Mismatch(3, 1)),  # the hint may be the index itself: with another term
     ([1, 3, 3], 0, 0, (3, 2), [2], Mismatch(1, 1)),
     ([2, 3, 3], 0, 0, (3, 1), [], Mismatch(0, 0)),
-    ([1, 1, 2, 2], 2, 2, (0, 0), [1, 1, 2], Known(3)),  # what was trimmed was committed, and matches
-    ([1, 1, 2, 2], 2, 2, (1, 1), [], Known(1)),
-    ([1, 1, 2, 2], 2, 2, (1, 1), [1, 3], Fresh(1, 2, 1)),
-    ([1, 1], 2, 2, (2, 1), [1], Fresh(0, 2, 1)),  # only an anchor is left
+    ([1, 1, 2, 2], 2, 2, (0, 0), [1, 1, 2], StoredEntries(3)),  # trimmed entries were committed, so they match
+    ([1, 1, 2, 2], 2, 2, (1, 1), [], StoredEntries(1)),
+    ([1, 1, 2, 2], 2, 2, (1, 1), [1, 3], NewEntries(1, 2, 1)),
+    ([1, 1], 2, 2, (2, 1), [1], NewEntries(0, 2, 1)),  # only an anchor is left
     ([1, 1], 2, 2, (4, 1), [], Mismatch(2, 1)),
 ]
 
 
 @pytest.mark.parametrize(("held", "anchor", "commit", "prev", "sent", "verdict"), JUDGED)
-def test_appends_and_what_becomes_of_them(
+def test_append_verdicts(
     held: list[int],
     anchor: int,
     commit: int,
     prev: tuple[int, int],
     sent: list[int],
-    verdict: Fresh | Known | Mismatch,
+    verdict: NewEntries | StoredEntries | Mismatch,
 ) -> None:
-    assert judge_append(Terms(held, anchor), commit, *prev, entries(prev[0] + 1, *sent)) == verdict
+    assert classify_append(Terms(held, anchor), commit, *prev, entries(prev[0] + 1, *sent)) == verdict
 
 
-def test_a_conflict_is_not_looked_for_where_the_other_log_cannot_agree() -> None:
+def test_conflict_is_not_searched_where_the_logs_cannot_match() -> None:
     held = Terms([1, 1, 2, 2, 5, 5, 5])
     assert find_conflict(held, 0, 7, 5) == (7, 5)
     assert find_conflict(held, 0, 9, 6) == (7, 5)
@@ -210,7 +210,7 @@ def test_a_conflict_is_not_looked_for_where_the_other_log_cannot_agree() -> None
     assert find_conflict(held, 9, 9, 1) == (0, 0), "a floor that is not held says nothing"
 
 
-# -- entries that follow each other -----------------------------------------------------------------------
+# -- consecutive entries ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -226,42 +226,42 @@ def test_a_conflict_is_not_looked_for_where_the_other_log_cannot_agree() -> None
         ((3, 2), [*entries(4, 2), *entries(4, 2)], False),
     ],
 )
-def test_entries_are_in_line_if_indexes_are_dense_and_terms_do_not_go_back(
+def test_entries_are_consecutive_if_indexes_are_contiguous_and_terms_do_not_decrease(
     prev: tuple[int, int], sent: list[Entry], in_line: bool
 ) -> None:
-    assert are_in_line(*prev, sent) is in_line
+    assert are_consecutive(*prev, sent) is in_line
 
 
 @given(raft_histories(), st.integers(0, 20), st.integers(0, 20))
-def test_every_part_of_a_legal_log_is_in_line(case: Case, prev_index: int, count: int) -> None:
+def test_every_slice_of_a_valid_log_is_consecutive(case: Case, prev_index: int, count: int) -> None:
     prev_index, prev_term, sent = case.message(min(prev_index, len(case.leader)), count)
-    assert are_in_line(prev_index, prev_term, sent)
+    assert are_consecutive(prev_index, prev_term, sent)
 
 
-# -- copies -----------------------------------------------------------------------------------------------
+# -- snapshots --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("held", "commit", "last", "wanted"),
     [
         ([1, 1], 2, (5, 2), True),
-        ([1, 1], 0, (2, 1), False),  # it is all here
-        ([1, 1, 1], 0, (2, 1), False),  # and more: a late copy takes nothing away
+        ([1, 1], 0, (2, 1), False),  # all entries exist
+        ([1, 1, 1], 0, (2, 1), False),  # and more: a late snapshot removes nothing
         ([1, 1, 1], 3, (2, 1), False),
-        ([1, 1, 1], 3, (3, 9), False),  # committed here: the copy cannot hold another entry, whatever it says
-        ([1, 1, 1], 1, (3, 2), True),  # what is here is contradicted
+        ([1, 1, 1], 3, (3, 9), False),  # committed here: the snapshot cannot contain another entry
+        ([1, 1, 1], 1, (3, 2), True),  # the log conflicts with it
         ([], 0, (1, 1), True),
     ],
 )
-def test_a_copy_is_installed_only_if_its_last_entry_is_not_here(
+def test_snapshot_is_installed_only_if_the_log_lacks_its_last_entry(
     held: list[int], commit: int, last: tuple[int, int], wanted: bool
 ) -> None:
     assert may_install(Terms(held), commit, *last) is wanted
 
 
 @given(raft_histories(), st.data())
-def test_a_copy_never_takes_away_what_the_leader_has(case: Case, data: st.DataObject) -> None:
-    """A copy is a committed beginning of the leader's log: installed, it must not shorten what both hold."""
+def test_snapshot_never_removes_entries_of_the_leader(case: Case, data: st.DataObject) -> None:
+    """A snapshot is a committed prefix of the leader's log: installing it must not remove matching entries."""
     last_index = data.draw(st.integers(1, len(case.leader)))
     if may_install(case.follower, case.commit_index, last_index, Terms(case.leader).term_of(last_index)):
         assert case.agreement < last_index
@@ -270,29 +270,29 @@ def test_a_copy_never_takes_away_what_the_leader_has(case: Case, data: st.DataOb
         assert case.agreement >= last_index
 
 
-# -- numbers ----------------------------------------------------------------------------------------------
+# -- terms, commits and votes -----------------------------------------------------------------------------
 
 
-def test_a_reply_counts_only_in_its_own_term() -> None:
-    """G1."""
+def test_reply_counts_only_in_its_own_term() -> None:
+    """A late reply may be about entries that the follower has replaced since."""
     assert [is_countable(term, 5) for term in (4, 5, 6)] == [False, True, False]
 
 
-def test_a_commit_is_known_up_to_where_the_disk_is() -> None:
-    """D, for groups of one as well."""
-    assert [known_commit(commit, 5, 0) for commit in (4, 5, 6)] == [4, 5, 5]
+def test_commit_index_is_limited_by_the_durable_index() -> None:
+    """A replica acts on a commit only up to its durable index, also in a group of one."""
+    assert [safe_commit_index(commit, 5, 0) for commit in (4, 5, 6)] == [4, 5, 5]
 
 
-def test_entries_of_earlier_terms_are_committed_by_one_of_the_leader_s_own_that_is_on_its_disk() -> None:
-    """D, and Raft's figure 8: what is on a majority of disks may still be replaced, if it is of an earlier term."""
+def test_entries_of_earlier_terms_are_committed_with_a_durable_entry_of_the_leader_s_term() -> None:
+    """Raft's figure 8: an entry of an earlier term on a majority of disks may still be replaced."""
     noop = 7
-    assert known_commit(9, 6, noop) == 0, "the no-op is counted, and not on this disk"
-    assert [known_commit(9, durable, noop) for durable in (7, 8, 9, 10)] == [7, 8, 9, 9]
-    assert [known_commit(commit, 6, noop) for commit in (4, 5, 6)] == [4, 5, 6], "known from the leader before"
+    assert safe_commit_index(9, 6, noop) == 0, "the no-op is counted, and not on this disk"
+    assert [safe_commit_index(9, durable, noop) for durable in (7, 8, 9, 10)] == [7, 8, 9, 9]
+    assert [safe_commit_index(commit, 6, noop) for commit in (4, 5, 6)] == [4, 5, 6], "known from the leader before"
 
 
-def test_of_two_that_ask_at_the_same_time_one_gives_way() -> None:
-    """To a longer log, or else to the larger id: never both, and never none."""
+def test_one_of_two_simultaneous_candidates_yields() -> None:
+    """To the more up-to-date log, or else to the larger id: exactly one of them."""
     for last, own_last in (((1, 5), (1, 5)), ((2, 1), (1, 9)), ((1, 6), (1, 5))):
         for one, other in (("a", "b"), ("b", "a")):
             there = yields_to(one, other, last=last, own_last=own_last)
@@ -302,7 +302,7 @@ def test_of_two_that_ask_at_the_same_time_one_gives_way() -> None:
     assert yields_to("b", "a", last=(1, 5), own_last=(1, 5))
 
 
-def test_a_vote_counts_once() -> None:
+def test_vote_counts_once_per_member() -> None:
     assert is_first_vote({"a"}, "b")
     assert not is_first_vote({"a", "b"}, "b")
 
@@ -315,9 +315,9 @@ def test_two_majorities_always_share_a_member(members: int) -> None:
     assert max(counts) == members
 
 
-def test_a_pre_vote_needs_a_higher_term_a_log_as_good_and_a_leader_that_is_gone() -> None:
-    """H12: all three."""
+def test_pre_vote_needs_a_higher_term_an_up_to_date_log_and_no_live_leader() -> None:
+    """All three conditions are needed."""
     logs = [((3, 9), True), ((3, 10), True), ((4, 1), True), ((3, 8), False), ((2, 99), False)]
     for (last, good), term, lives in product(logs, (6, 7, 8), (False, True)):
-        granted = grants_pre_vote(term=term, own_term=7, last=last, own_last=(3, 9), leader_lives=lives)
+        granted = grants_pre_vote(term=term, own_term=7, last=last, own_last=(3, 9), leader_is_alive=lives)
         assert granted is (good and term == 8 and not lives)

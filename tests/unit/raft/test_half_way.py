@@ -1,25 +1,25 @@
-"""What goes wrong half way leaves nothing behind that is taken for a promise."""
+"""Failures half-way leave no state that would be acknowledged later."""
 
 import pytest
 
 from flotilla_broker.engine import ReplicaBroken
+from flotilla_broker.partition.appends import Appended, Failed, Outcome
 from flotilla_broker.partition.entries import NOOP
 from flotilla_broker.partition.meta import ReplicaState
-from flotilla_broker.partition.outcomes import Appended, Failed, Outcome
 from flotilla_broker.raft import Entry
-from flotilla_broker.raft.messages import Append, CopyBegin, CopyReply
+from flotilla_broker.raft.messages import Append, SnapshotBegin, SnapshotReply
 from support.raftnet import Net
 
 ANN = b"A" * 16
 
 
 def boom(_: Outcome) -> None:
-    raise RuntimeError("a caller that cannot be told")
+    raise RuntimeError("a callback that raises")
 
 
 @pytest.mark.parametrize("why", ["refused", "full"])
-def test_entries_that_were_checked_and_not_stored_are_forgotten(why: str) -> None:
-    """Otherwise a later entry at the same index is taken for them, and a retry is acknowledged that nobody has."""
+def test_checked_but_unstored_entries_are_forgotten(why: str) -> None:
+    """Otherwise a later entry at their index is mistaken for them, and an unstored retry is acknowledged."""
     net = Net()
     one, two, three = net.nodes
     net.elect(one)
@@ -28,12 +28,12 @@ def test_entries_that_were_checked_and_not_stored_are_forgotten(why: str) -> Non
         two.fill_disk()
     one.append(b"x", producer=ANN)
     net.take(to=three)
-    (parcel,) = net.take(one, two)
-    assert isinstance(parcel.message, Append)
-    good = parcel.message.entries[0]
+    (message_on_wire,) = net.take(one, two)
+    assert isinstance(message_on_wire.message, Append)
+    good = message_on_wire.message.entries[0]
     net.take()
     bad = [Entry(3, 1, 99, 0, memoryview(NOOP))] if why == "refused" else []
-    net.tell(one, two, Append(1, 1, 1, 1, [good, *bad]))
+    net.inject(one, two, Append(1, 1, 1, 1, [good, *bad]))
     assert len(two.shape) == 1
     net.take()
     one.crash()
@@ -47,8 +47,8 @@ def test_entries_that_were_checked_and_not_stored_are_forgotten(why: str) -> Non
     assert two.values == three.values == [b"x"]
 
 
-def test_a_caller_that_raises_while_an_entry_is_made_spoils_nothing() -> None:
-    """The other batches are proposed, and a retry finds what is there."""
+def test_callback_that_raises_while_an_entry_is_made_does_not_affect_others() -> None:
+    """The other batches are proposed."""
     net = Net(1)
     (one,) = net.nodes
     net.wait(1)
@@ -61,8 +61,8 @@ def test_a_caller_that_raises_while_an_entry_is_made_spoils_nothing() -> None:
     assert one.values == [b"1"]
 
 
-def test_a_caller_that_raises_on_a_commit_does_not_keep_it_from_the_others() -> None:
-    """H3: an exception in a callback leaves nothing behind, and nothing is applied twice."""
+def test_callback_that_raises_on_a_commit_does_not_affect_others() -> None:
+    """An exception in a callback stalls nothing, and no entry is applied twice."""
     net = Net()
     one, *_ = net.nodes
     net.elect(one)
@@ -77,8 +77,8 @@ def test_a_caller_that_raises_on_a_commit_does_not_keep_it_from_the_others() -> 
     assert one.values == [b"1", b"2", b"3"]
 
 
-def test_whoever_waits_for_an_entry_of_an_earlier_term_is_told_too() -> None:
-    """A leader that lost its place and won it again proposes at an index for which somebody still waits."""
+def test_append_of_an_earlier_term_is_completed_after_a_snapshot() -> None:
+    """A leader that was deposed and elected again proposes at an index that another append still waits for."""
     net = Net()
     one, two, three = net.nodes
     net.elect(one)
@@ -111,8 +111,8 @@ def test_whoever_waits_for_an_entry_of_an_earlier_term_is_told_too() -> None:
     assert all(isinstance(sent.outcome, Failed) for sent in old)
 
 
-def test_a_replica_that_is_out_of_service_is_not_made_anew() -> None:
-    """An empty one would vote in terms in which this broker has voted."""
+def test_replica_out_of_service_is_not_recreated() -> None:
+    """An empty replica would vote in terms in which this broker has voted."""
     net = Net()
     one, _, three = net.nodes
     net.elect(one)
@@ -132,8 +132,8 @@ def test_a_replica_that_is_out_of_service_is_not_made_anew() -> None:
     assert not three.log.groups
 
 
-def test_a_copy_that_finds_no_room_is_tried_again_later_not_at_once() -> None:
-    """Each try costs frames on a disk that is full already."""
+def test_snapshot_that_finds_the_disk_full_is_retried_later() -> None:
+    """Each attempt writes frames to a disk that is already full."""
     net = Net()
     one, _, three = net.nodes
     net.elect(one)
@@ -148,7 +148,7 @@ def test_a_copy_that_finds_no_room_is_tried_again_later_not_at_once() -> None:
     before = three.log.last_lsn
     net.connect_all()
     net.wait(10)
-    assert 1 < net.count_sent(one, three, CopyBegin) < 12
+    assert 1 < net.count_sent(one, three, SnapshotBegin) < 12
     assert three.log.last_lsn - before < 100
     three.free_disk()
     net.wait(10)
@@ -159,7 +159,7 @@ def test_a_copy_that_finds_no_room_is_tried_again_later_not_at_once() -> None:
     "state",
     [b"garbage", ReplicaState(5, 0, 0, b"garbage").to_bytes(), ReplicaState(5, 0, 0, b"", version=2).to_bytes()],
 )
-def test_a_copy_with_a_summary_that_cannot_be_read_is_not_installed(state: bytes) -> None:
+def test_snapshot_with_an_invalid_state_is_not_installed(state: bytes) -> None:
     net = Net()
     one, _, three = net.nodes
     net.elect(one)
@@ -169,18 +169,22 @@ def test_a_copy_with_a_summary_that_cannot_be_read_is_not_installed(state: bytes
     net.wait(1)
     shape = three.shape
     net.take()
-    net.tell(one, three, CopyBegin(1, 1, 10, 1, 5, 10, 1, state))
+    net.inject(one, three, SnapshotBegin(1, 1, 10, 1, 5, 10, 1, state))
     three.flush_all()
     assert three.shape == shape
-    replies = [parcel.message for parcel in net.take(three, one) if isinstance(parcel.message, CopyReply)]
-    assert [reply.given_up for reply in replies] == [True]
+    replies = [
+        message_on_wire.message
+        for message_on_wire in net.take(three, one)
+        if isinstance(message_on_wire.message, SnapshotReply)
+    ]
+    assert [reply.aborted for reply in replies] == [True]
     three.crash()
     three.start()
     assert three.values == [b"x"]
 
 
-def test_followers_without_room_do_not_cost_the_leader_its_place() -> None:
-    """They are alive, and say so."""
+def test_followers_without_disk_space_do_not_depose_the_leader() -> None:
+    """They still reply."""
     net = Net()
     one, two, three = net.nodes
     net.elect(one)

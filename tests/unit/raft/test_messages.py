@@ -1,4 +1,4 @@
-"""What members say to each other, as bytes; and settings that cannot work."""
+"""Encoding of messages between members, and validation of settings."""
 
 import pickle
 
@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from flotilla_broker.raft import Entry, Message, RaftConfig, decode_message, encode_message
 from flotilla_broker.raft.messages import (
     Append,
-    CopyBegin,
-    CopyEntries,
-    CopyReply,
     Heartbeat,
     PreVote,
     PreVoteRequest,
-    Quiet,
+    Quiesce,
     Reply,
+    SnapshotBegin,
+    SnapshotChunk,
+    SnapshotReply,
     TimeoutNow,
     Vote,
     VoteRequest,
@@ -33,24 +33,24 @@ MESSAGES: list[Message] = [
     PreVoteRequest(1, 2, 3, 4),
     PreVote(1, 2, granted=True),
     TimeoutNow(1),
-    CopyBegin(1, 2, 3, 4, 5, 6, 7, b"state"),
-    CopyEntries(1, 2, [ENTRY]),
-    CopyReply(1, 2, 3, given_up=True),
-    Quiet(1, 2, 3),
+    SnapshotBegin(1, 2, 3, 4, 5, 6, 7, b"state"),
+    SnapshotChunk(1, 2, [ENTRY]),
+    SnapshotReply(1, 2, 3, aborted=True),
+    Quiesce(1, 2, 3),
 ]
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-def test_a_message_is_what_it_was(message: Message) -> None:
+def test_message_round_trips(message: Message) -> None:
     assert decode_message(encode_message(message)) == message
 
 
-def test_every_kind_of_message_is_in_this_list() -> None:
+def test_examples_cover_every_kind_of_message() -> None:
     assert {type(message) for message in MESSAGES} == set(Message.__args__)
 
 
-def test_the_numbers_of_the_kinds_never_change() -> None:
-    """Brokers of two versions talk to each other during an upgrade."""
+def test_numbers_of_message_kinds_never_change() -> None:
+    """Brokers of two versions communicate during an upgrade."""
     kinds = {type(message).__name__: msgspec.msgpack.decode(encode_message(message))[0] for message in MESSAGES}
     assert kinds == {
         "Append": 1,
@@ -61,10 +61,10 @@ def test_the_numbers_of_the_kinds_never_change() -> None:
         "PreVoteRequest": 6,
         "PreVote": 7,
         "TimeoutNow": 8,
-        "CopyBegin": 9,
-        "CopyEntries": 10,
-        "CopyReply": 11,
-        "Quiet": 12,
+        "SnapshotBegin": 9,
+        "SnapshotChunk": 10,
+        "SnapshotReply": 11,
+        "Quiesce": 12,
     }
 
 
@@ -75,9 +75,9 @@ def test_payloads_are_not_copied() -> None:
     assert message.entries[0].payload.obj is data
 
 
-def test_a_field_that_was_added_at_the_end_may_be_missing() -> None:
+def test_added_trailing_field_may_be_missing() -> None:
     assert decode_message(msgspec.msgpack.encode([2, 1, True, 5])) == Reply(1, accepted=True, index=5)
-    assert decode_message(msgspec.msgpack.encode([11, 1, 2, 5])) == CopyReply(1, 2, 5)
+    assert decode_message(msgspec.msgpack.encode([11, 1, 2, 5])) == SnapshotReply(1, 2, 5)
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_a_field_that_was_added_at_the_end_may_be_missing() -> None:
         encode_message(Vote(1)) + b"\0",
     ],
 )
-def test_anything_else_is_refused(data: bytes) -> None:
-    """Commands, snapshots and everything else of the stock core among it."""
+def test_unknown_message_is_rejected(data: bytes) -> None:
+    """Including commands and snapshots of pysyncobj."""
     with pytest.raises(msgspec.DecodeError):
         decode_message(data)
 
 
 @given(st.binary(max_size=100))
-def test_no_bytes_do_anything_but_decode_or_be_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_decoded_or_rejected(data: bytes) -> None:
     try:
         message = decode_message(data)
     except msgspec.DecodeError:
@@ -121,7 +121,7 @@ def test_no_bytes_do_anything_but_decode_or_be_refused(data: bytes) -> None:
         ({"append_bytes_max": 9 << 20}, "append_bytes_max"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_by_name(settings: dict[str, float], key: str) -> None:
+def test_invalid_setting_is_rejected_by_name(settings: dict[str, float], key: str) -> None:
     with pytest.raises(ValueError, match=key):
         RaftConfig(**settings)  # type: ignore[arg-type]
     RaftConfig()

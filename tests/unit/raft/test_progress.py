@@ -1,4 +1,4 @@
-"""What a leader knows of a follower, through every change that there is."""
+"""The leader's record of a follower's progress, in all state transitions."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ def streaming(next_index: int = 10, match_index: int = 9) -> Progress:
 # -- probing ----------------------------------------------------------------------------------------------
 
 
-def test_a_probe_is_sent_once_until_it_is_answered_or_repeated() -> None:
+def test_probe_is_sent_once_until_its_reply_or_a_retry() -> None:
     progress = Progress(10)
     assert progress.may_send(12, WINDOW)
     progress.sent(12, 50, 0)
@@ -29,13 +29,13 @@ def test_a_probe_is_sent_once_until_it_is_answered_or_repeated() -> None:
     assert progress.may_send(12, WINDOW)
 
 
-def test_there_is_nothing_to_send_behind_the_last_entry() -> None:
+def test_nothing_is_sent_after_the_last_entry() -> None:
     assert not Progress(13).may_send(12, WINDOW)
     assert Progress(12).may_send(12, WINDOW)
     assert not streaming(13).may_send(12, WINDOW)
 
 
-def test_a_probe_that_is_accepted_lets_the_rest_stream() -> None:
+def test_accepted_probe_starts_streaming() -> None:
     progress = Progress(10)
     progress.sent(12, 50, 0)
     progress.accepted(12)
@@ -43,8 +43,8 @@ def test_a_probe_that_is_accepted_lets_the_rest_stream() -> None:
     assert not progress.waiting
 
 
-def test_an_answer_from_before_the_probe_does_not_let_anything_stream() -> None:
-    """It says nothing of the entry before the ones that are sent."""
+def test_reply_from_before_the_probe_does_not_start_streaming() -> None:
+    """It says nothing about the entry before those that would be sent."""
     progress = Progress(10)
     progress.sent(12, 50, 0)
     progress.accepted(8)
@@ -52,61 +52,61 @@ def test_an_answer_from_before_the_probe_does_not_let_anything_stream() -> None:
     assert progress.waiting
 
 
-def test_a_heartbeat_that_is_accepted_shows_that_the_logs_agree() -> None:
+def test_accepted_heartbeat_shows_that_the_logs_match() -> None:
     progress = Progress(10)
     progress.accepted(9)
     assert (progress.mode, progress.match_index, progress.next_index) == (Mode.STREAM, 9, 10)
 
 
-# -- refusals ---------------------------------------------------------------------------------------------
+# -- rejections -------------------------------------------------------------------------------------------
 
 
-def test_a_probe_that_is_refused_goes_to_the_hint() -> None:
+def test_rejected_probe_moves_to_the_hint() -> None:
     progress = Progress(10)
     progress.sent(12, 50, 0)
-    assert progress.refused(9, 5)
+    assert progress.rejected(9, 5)
     assert (progress.mode, progress.next_index, progress.waiting) == (Mode.PROBE, 5, False)
 
 
-def test_a_refusal_moves_at_least_one_back_and_never_below_what_is_there() -> None:
+def test_rejection_moves_back_at_least_one_and_never_below_the_match_index() -> None:
     progress = Progress(10, match_index=3)
-    assert progress.refused(9, 50)
+    assert progress.rejected(9, 50)
     assert progress.next_index == 9
-    assert progress.refused(8, 1)
+    assert progress.rejected(8, 1)
     assert progress.next_index == 4
 
 
-def test_one_refusal_per_window_is_honoured() -> None:
-    """H11, G4: several messages were under way to a follower that had diverged, and each of them is refused."""
+def test_one_rejection_per_window_counts() -> None:
+    """Several messages are in flight to a diverged follower, and each is rejected: only one rejection may count."""
     progress = streaming(10, 5)
     for last in (12, 15, 18):
         progress.sent(last, 20, 0)
-    assert progress.refused(9, 7)
+    assert progress.rejected(9, 7)
     assert (progress.mode, progress.next_index, progress.inflight_bytes) == (Mode.PROBE, 7, 0)
-    assert not progress.refused(12, 3)
-    assert not progress.refused(15, 2)
+    assert not progress.rejected(12, 3)
+    assert not progress.rejected(15, 2)
     assert progress.next_index == 7
 
 
-def test_a_refusal_of_what_is_there_by_now_is_old() -> None:
+def test_rejection_below_the_match_index_is_stale() -> None:
     progress = streaming(20, 15)
-    assert not progress.refused(15, 3)
-    assert not progress.refused(4, 1)
+    assert not progress.rejected(15, 3)
+    assert not progress.rejected(4, 1)
     assert (progress.mode, progress.next_index) == (Mode.STREAM, 20)
-    assert progress.refused(16, 3)
+    assert progress.rejected(16, 3)
 
 
-def test_a_refusal_during_a_copy_is_old() -> None:
+def test_progress_ignores_rejections_during_a_snapshot() -> None:
     progress = streaming()
-    progress.begin_copy()
-    assert not progress.refused(20, 1)
-    assert progress.mode is Mode.COPY
+    progress.begin_snapshot()
+    assert not progress.rejected(20, 1)
+    assert progress.mode is Mode.SNAPSHOT
 
 
 # -- streaming --------------------------------------------------------------------------------------------
 
 
-def test_messages_stream_up_to_the_window_and_one_may_overshoot() -> None:
+def test_messages_stream_up_to_the_window_and_one_may_exceed_it() -> None:
     progress = streaming()
     progress.sent(10, 99, 0)
     assert progress.may_send(100, WINDOW)
@@ -115,7 +115,7 @@ def test_messages_stream_up_to_the_window_and_one_may_overshoot() -> None:
     assert (progress.next_index, progress.inflight_bytes) == (12, 5099)
 
 
-def test_the_window_opens_again_with_what_is_accepted_whole() -> None:
+def test_window_opens_with_accepted_messages() -> None:
     progress = streaming()
     progress.sent(12, 60, 0)
     progress.sent(14, 60, 0)
@@ -125,8 +125,8 @@ def test_the_window_opens_again_with_what_is_accepted_whole() -> None:
     assert progress.inflight_bytes == 0
 
 
-def test_a_success_never_moves_anything_back() -> None:
-    """H1b, G3: the core moved the next index back to what was accepted, and sent the window again."""
+def test_accepted_reply_never_moves_the_next_index_back() -> None:
+    """In pysyncobj, it moves the next index back to the accepted entry, and the window is sent again."""
     progress = streaming()
     for last in (12, 14, 16):
         progress.sent(last, 10, 0)
@@ -137,14 +137,14 @@ def test_a_success_never_moves_anything_back() -> None:
     assert progress.next_index == 31
 
 
-def test_a_repeated_or_empty_message_is_not_under_way_twice() -> None:
+def test_repeated_or_empty_message_is_not_counted_twice() -> None:
     progress = streaming()
     progress.sent(9, 0, 0)
     assert (progress.next_index, progress.inflight_bytes) == (10, 0)
     assert progress.may_send(10, WINDOW)
 
 
-def test_a_new_connection_begins_behind_what_is_known_to_be_there() -> None:
+def test_new_connection_continues_after_the_match_index() -> None:
     progress = streaming(20, 9)
     progress.sent(25, 70, 0)
     progress.begin_read()
@@ -159,19 +159,19 @@ def test_a_new_connection_begins_behind_what_is_known_to_be_there() -> None:
 # -- commits ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("last_index", "commit_index", "told"), [(12, 30, 12), (12, 4, 4), (9, 30, 9)])
-def test_a_follower_was_told_of_a_commit_up_to_what_it_was_sent(last_index: int, commit_index: int, told: int) -> None:
+@pytest.mark.parametrize(("last_index", "commit_index", "commit_sent"), [(12, 30, 12), (12, 4, 4), (9, 30, 9)])
+def test_commit_sent_is_at_most_the_last_sent_entry(last_index: int, commit_index: int, commit_sent: int) -> None:
     progress = streaming()
     progress.sent(last_index, 10, commit_index)
-    assert progress.commit_told == told
+    assert progress.commit_sent == commit_sent
     progress.sent(9, 0, 2)
-    assert progress.commit_told == told
+    assert progress.commit_sent == commit_sent
 
 
 # -- reads ------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_sent_while_entries_are_being_read() -> None:
+def test_nothing_is_sent_while_entries_are_read() -> None:
     progress = streaming()
     read = progress.begin_read()
     assert not progress.may_send(12, WINDOW)
@@ -180,7 +180,7 @@ def test_nothing_is_sent_while_entries_are_being_read() -> None:
     assert not progress.end_read(read), "it ended already"
 
 
-def test_a_read_that_was_overtaken_does_not_count() -> None:
+def test_outdated_read_does_not_count() -> None:
     progress = streaming()
     old = progress.begin_read()
     progress.restart(20)
@@ -190,29 +190,29 @@ def test_a_read_that_was_overtaken_does_not_count() -> None:
     assert progress.end_read(new)
 
 
-# -- copies -----------------------------------------------------------------------------------------------
+# -- snapshots --------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_sent_during_a_copy_and_it_goes_on_behind_it() -> None:
+def test_progress_sends_nothing_during_a_snapshot_and_continues_after_it() -> None:
     progress = streaming()
     progress.sent(12, 60, 0)
     progress.begin_read()
-    progress.begin_copy()
-    assert progress.mode is Mode.COPY
+    progress.begin_snapshot()
+    assert progress.mode is Mode.SNAPSHOT
     assert (progress.next_index, progress.inflight_bytes, progress.reading) == (13, 0, None)
     assert not progress.may_send(50, WINDOW)
     progress.accepted(13)
-    assert progress.mode is Mode.COPY, "an answer from before does not end it"
-    progress.end_copy(30)
+    assert progress.mode is Mode.SNAPSHOT, "an answer from before does not end it"
+    progress.end_snapshot(30)
     assert (progress.mode, progress.next_index) == (Mode.PROBE, 31)
     assert progress.may_send(50, WINDOW)
 
 
-# -- anything, in any order -------------------------------------------------------------------------------
+# -- any sequence of events -------------------------------------------------------------------------------
 
 
 class ProgressMachine(RuleBasedStateMachine):
-    """Whatever a network does: what is known to be there stays known, and what is under way stays bounded."""
+    """In any sequence of events the match index never decreases, and bytes in flight are bounded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ class ProgressMachine(RuleBasedStateMachine):
     @rule(prev_index=st.integers(0, 60), next_index=st.integers(0, 60))
     def refuse(self, prev_index: int, next_index: int) -> None:
         before = self.progress.next_index
-        if self.progress.refused(prev_index, next_index):
+        if self.progress.rejected(prev_index, next_index):
             assert self.progress.next_index <= max(prev_index, self.match_index + 1)
         else:
             assert self.progress.next_index == before
@@ -253,20 +253,20 @@ class ProgressMachine(RuleBasedStateMachine):
         self.progress.retry()
 
     @rule()
-    def begin_copy(self) -> None:
-        self.progress.begin_copy()
+    def begin_snapshot(self) -> None:
+        self.progress.begin_snapshot()
 
     @rule()
-    def end_copy(self) -> None:
-        self.progress.end_copy(self.last_index)
+    def end_snapshot(self) -> None:
+        self.progress.end_snapshot(self.last_index)
 
     @invariant()
-    def what_is_there_stays_there(self) -> None:
+    def match_index_never_decreases(self) -> None:
         assert self.progress.match_index == self.match_index
         assert self.progress.next_index > self.match_index
 
     @invariant()
-    def what_is_under_way_is_bounded_and_counted(self) -> None:
+    def bytes_in_flight_are_bounded_and_counted(self) -> None:
         assert self.progress.inflight_bytes < WINDOW + self.largest
         assert self.progress.inflight_bytes == sum(size for _, size in self.progress._inflight)
         assert all(last > self.match_index for last, _ in self.progress._inflight)
@@ -276,11 +276,11 @@ TestProgress = ProgressMachine.TestCase
 
 
 @given(st.integers(0, 50), st.integers(0, 50))
-def test_a_probe_that_is_refused_always_moves_down(match_index: int, hint: int) -> None:
-    """Else a leader would ask a follower that has diverged for the same place for ever."""
+def test_rejected_probe_always_moves_down(match_index: int, hint: int) -> None:
+    """Otherwise a leader would probe a diverged follower at the same index forever."""
     progress = Progress(match_index + 60, match_index)
     while progress.next_index > match_index + 1:
         before = progress.next_index
-        assert progress.refused(before - 1, hint)
+        assert progress.rejected(before - 1, hint)
         assert progress.next_index < before
-    assert not progress.refused(match_index, hint)
+    assert not progress.rejected(match_index, hint)

@@ -1,44 +1,51 @@
-"""What a leader sends, what a follower stores, and when something is committed."""
+"""Replication: messages of the leader, entries that followers store, and commits."""
 
 import pytest
 
 from flotilla.records import assign, encode
 from flotilla_broker.log import LogError
+from flotilla_broker.partition.appends import Appended, Failed
 from flotilla_broker.partition.entries import NOOP, RECORDS, Trim
-from flotilla_broker.partition.outcomes import Appended, Failed
 from flotilla_broker.raft import Entry, NotLeader
-from flotilla_broker.raft.guards import are_in_line
+from flotilla_broker.raft.guards import are_consecutive
 from flotilla_broker.raft.messages import Append, Heartbeat, PreVoteRequest, Reply
 from flotilla_broker.raft.progress import Mode
-from support.raftnet import RAFT, Net, Node, Parcel
+from support.raftnet import RAFT, Net, Node, WireMessage
 
 
 def led(members: int = 3) -> tuple[Net, list[Node]]:
-    """Brokers of which the first leads; entry 1 is its no-op, and everybody knows that it is committed."""
+    """Return brokers of which the first leads; entry 1 is its no-op, and all know that it is committed."""
     net = Net(members)
     net.elect(net.nodes[0])
     net.wait(1)
     return net, net.nodes
 
 
-def indexes(parcels: list[Parcel]) -> list[int]:
-    """The entries in some messages, in order."""
-    return [entry.index for parcel in parcels if isinstance(parcel.message, Append) for entry in parcel.message.entries]
+def indexes(message_on_wire: list[WireMessage]) -> list[int]:
+    """Return the indexes of the entries in messages, in order."""
+    return [
+        entry.index
+        for message_on_wire in message_on_wire
+        if isinstance(message_on_wire.message, Append)
+        for entry in message_on_wire.message.entries
+    ]
 
 
 def noop(index: int, term: int, next_offset: int = 0) -> Entry:
     return Entry(index, term, next_offset, 0, memoryview(NOOP))
 
 
-def replies(parcels: list[Parcel]) -> list[Reply]:
-    return [parcel.message for parcel in parcels if isinstance(parcel.message, Reply)]
+def replies(message_on_wire: list[WireMessage]) -> list[Reply]:
+    return [
+        message_on_wire.message for message_on_wire in message_on_wire if isinstance(message_on_wire.message, Reply)
+    ]
 
 
 # -- durability -------------------------------------------------------------------------------------------
 
 
-def test_a_reply_leaves_only_when_what_it_promises_is_durable() -> None:
-    """D: without it a follower acknowledges what a crash takes."""
+def test_reply_is_sent_after_the_flush_of_its_entries() -> None:
+    """Otherwise a follower acknowledges entries that are lost in a crash."""
     net, (one, two, _) = led()
     two.slow = True
     one.append(b"x")
@@ -50,7 +57,7 @@ def test_a_reply_leaves_only_when_what_it_promises_is_durable() -> None:
     assert (reply.accepted, reply.index) == (True, 2)
 
 
-def test_a_reply_waits_for_its_own_flush_and_not_for_one_that_began_before() -> None:
+def test_reply_waits_for_its_own_flush_and_not_for_an_earlier_one() -> None:
     net, (one, two, _) = led()
     two.slow = True
     one.append(b"x")
@@ -65,7 +72,7 @@ def test_a_reply_waits_for_its_own_flush_and_not_for_one_that_began_before() -> 
     assert [reply.index for reply in replies(net.take(two))] == [3]
 
 
-def test_a_leader_s_entries_may_leave_before_they_are_on_its_own_disk() -> None:
+def test_leader_may_send_entries_before_they_are_durable() -> None:
     net, (one, two, three) = led()
     one.slow = True
     one.append(b"x")
@@ -73,8 +80,8 @@ def test_a_leader_s_entries_may_leave_before_they_are_on_its_own_disk() -> None:
 
 
 @pytest.mark.parametrize(("members", "needed"), [(1, 0), (3, 1), (5, 2)])
-def test_an_entry_is_committed_with_a_majority_of_disks_and_the_leader_s_own(members: int, needed: int) -> None:
-    """D: the core counts itself before anything is on its disk."""
+def test_entry_is_committed_when_durable_on_a_majority_and_on_the_leader(members: int, needed: int) -> None:
+    """In pysyncobj, the leader counts itself even if its entry is not durable."""
     net, (one, *others) = led(members)
     one.slow = True
     sent = one.append(b"x")
@@ -99,19 +106,19 @@ def test_an_entry_is_committed_with_a_majority_of_disks_and_the_leader_s_own(mem
     assert sent.offset == 1
 
 
-def test_a_new_leader_commits_what_it_found_only_when_its_own_first_entry_is_on_its_disk() -> None:
-    """Raft's figure 8: before, another one could still be elected whose log has other entries in their place."""
+def test_new_leader_commits_earlier_entries_only_with_a_durable_entry_of_its_term() -> None:
+    """Raft's figure 8: before that, another member could be elected whose log has other entries there."""
     net, (one, two, three) = led()
     net.isolate(one)
     net.isolate(two)
-    one.append(b"found")  # of term 1, on this disk alone
+    one.append(b"found")  # of term 1, only on this disk
     net.wait(20)
     assert not one.raft.is_leader
     net.connect_all()
     one.slow = True
     net.campaign(one)
     net.settle()
-    while not one.raft.is_leader:  # its vote for itself has to be on disk before it asks for others
+    while not one.raft.is_leader:  # its vote for itself must be durable before it requests others
         assert one.flush()
         net.settle()
     assert two.partition.log.durable_index > one.partition.log.durable_index, "its no-op is on their disks alone"
@@ -124,8 +131,8 @@ def test_a_new_leader_commits_what_it_found_only_when_its_own_first_entry_is_on_
     assert one.partition.committed_offset == 1
 
 
-def test_a_group_of_one_commits_only_what_is_durable() -> None:
-    """D: in a group of one there are no replies to wait for."""
+def test_group_of_one_commits_only_durable_entries() -> None:
+    """There are no replies to wait for; the flush of the leader decides."""
     net, (one,) = led(1)
     one.slow = True
     sent = one.append(b"x")
@@ -139,7 +146,7 @@ def test_a_group_of_one_commits_only_what_is_durable() -> None:
     assert net.sent == []
 
 
-def test_a_follower_acts_on_a_commit_only_when_it_has_the_entry_on_disk() -> None:
+def test_follower_applies_a_commit_only_when_the_entry_is_durable() -> None:
     net, (one, two, _) = led()
     two.slow = True
     one.append(b"x")
@@ -151,8 +158,8 @@ def test_a_follower_acts_on_a_commit_only_when_it_has_the_entry_on_disk() -> Non
     assert two.partition.applied_index == 2
 
 
-def test_a_flush_that_ends_after_a_truncation_does_not_count() -> None:
-    """What it wrote was replaced; the entry that has its index now is not on disk."""
+def test_flush_that_ends_after_a_truncation_does_not_make_replaced_entries_durable() -> None:
+    """The entry that has the index now is not on disk."""
     net, (one, two, _) = led()
     net.isolate(one)
     one.slow = True
@@ -161,11 +168,11 @@ def test_a_flush_that_ends_after_a_truncation_does_not_count() -> None:
     assert flush is not None
     net.connect_all()
     net.take()
-    net.tell(two, one, Append(2, 1, 1, 1, [noop(2, 2)]))
+    net.inject(two, one, Append(2, 1, 1, 1, [noop(2, 2)]))
     assert one.shape == [(1, 1), (2, 2)]
     one.end_flush(flush)
     assert one.partition.log.durable_index == 1
-    net.tell(two, one, Append(2, 2, 2, 2, []))
+    net.inject(two, one, Append(2, 2, 2, 2, []))
     assert net.take(one) == []
     assert one.partition.applied_index == 1
     one.flush_all()
@@ -173,24 +180,24 @@ def test_a_flush_that_ends_after_a_truncation_does_not_count() -> None:
     assert {reply.index for reply in replies(net.take(one))} == {2}
 
 
-# -- replies that are late --------------------------------------------------------------------------------
+# -- late replies -----------------------------------------------------------------------------------------
 
 
-def test_a_reply_of_an_earlier_term_is_not_counted() -> None:
-    """G1: a leader that was deposed and elected again; the follower has replaced what it had accepted."""
+def test_reply_of_an_earlier_term_is_not_counted() -> None:
+    """The leader was deposed and elected again; the follower has replaced the entries that it had accepted."""
     net, (one, two, three) = led()
     one.slow = True
     for value in (b"a", b"b", b"c"):
         one.submit(value)
         one.partition.propose()
-    one.engine.touch(net.key)
+    one.engine.schedule(net.key)
     one.turn()
     while net.wire:
         net.take(to=three)
         net.deliver(*net.take(to=two))
         old = net.take(two, one)
     assert [reply.index for reply in replies(old)] == [4]
-    one.crash()  # its entries were not on its disk: they are gone
+    one.crash()  # its entries were not durable, and are lost
     one.slow = False
     one.start()
     net.connect_all()
@@ -210,20 +217,20 @@ def test_a_reply_of_an_earlier_term_is_not_counted() -> None:
     assert one.raft.leadership.progress[two.name].match_index < 4
 
 
-def test_a_reply_that_claims_more_than_there_is_counts_up_to_the_end() -> None:
+def test_reply_beyond_the_last_index_counts_up_to_the_last_index() -> None:
     net, (one, two, _) = led()
-    net.tell(two, one, Reply(1, accepted=True, index=99))
+    net.inject(two, one, Reply(1, accepted=True, index=99))
     assert one.raft.leadership is not None
     assert one.raft.leadership.progress[two.name].match_index == 1
     sent = one.append(b"x")
     assert sent.outcome is None
 
 
-# -- appends that are late, or come twice -----------------------------------------------------------------
+# -- late and repeated appends ----------------------------------------------------------------------------
 
 
-def test_a_late_or_repeated_append_takes_nothing_away() -> None:
-    """H1: the core deletes everything behind `prevLogIdx`, also what matches and was acknowledged."""
+def test_late_or_repeated_append_removes_no_entry() -> None:
+    """In pysyncobj, it deletes every entry after `prevLogIdx`, also those that match and were acknowledged."""
     net, (one, two, _) = led()
     appends = []
     for value in (b"a", b"b", b"c", b"d"):
@@ -234,14 +241,14 @@ def test_a_late_or_repeated_append_takes_nothing_away() -> None:
         net.settle()
         assert isinstance(sent.outcome, Appended)
     generation = two.partition.log.group.generation
-    for parcel in [*appends, *reversed(appends), *appends]:
-        net.deliver(parcel)
+    for message_on_wire in [*appends, *reversed(appends), *appends]:
+        net.deliver(message_on_wire)
         assert two.values == [b"a", b"b", b"c", b"d"]
-    assert two.partition.log.group.generation == generation, "nothing was truncated, not even for a moment"
+    assert two.partition.log.group.generation == generation, "nothing was truncated, not even briefly"
     assert {reply.index for reply in replies(net.take(two))} == {2, 3, 4, 5}
 
 
-def test_appends_that_overtake_each_other_arrive_in_the_end() -> None:
+def test_reordered_appends_are_all_stored() -> None:
     net, (one, two, three) = led()
     for value in (b"a", b"b", b"c"):
         one.append(value)
@@ -251,10 +258,10 @@ def test_appends_that_overtake_each_other_arrive_in_the_end() -> None:
     assert two.values == three.values == [b"a", b"b", b"c"]
 
 
-def test_entries_are_sent_once_however_many_are_under_way() -> None:
-    """H1b: a success moved the next index back, and the window was sent again."""
+def test_pipelined_entries_are_sent_once() -> None:
+    """In pysyncobj a successful reply moves the next index back, and the window is sent again."""
     net, (one, two, three) = led()
-    delayed: list[Parcel] = []
+    delayed: list[WireMessage] = []
     for at in range(30):
         one.append(b"%d" % at)
         net.deliver(*net.take(one, two), *net.take(one, three))
@@ -264,13 +271,13 @@ def test_entries_are_sent_once_however_many_are_under_way() -> None:
     net.deliver(*delayed)
     net.wait(1)
     for peer in (two, three):
-        seen = indexes([parcel for parcel in net.sent if parcel.to == peer.name])
+        seen = indexes([message_on_wire for message_on_wire in net.sent if message_on_wire.to == peer.name])
         assert sorted(seen) == list(range(1, 32)), "each once"
     assert len(two.values) == 30
 
 
-def test_an_ex_leader_that_diverged_rejoins_with_several_messages_under_way() -> None:
-    """H11, G4: each message under way was refused, each refusal reset the leader, and the oldest one won."""
+def test_diverged_former_leader_rejoins_with_several_messages_in_flight() -> None:
+    """In pysyncobj each message in flight is rejected, each rejection resets the next index, and the oldest wins."""
     net, (one, two, three) = led()
     net.isolate(one)
     lost = [one.append(b"lost %d" % at) for at in range(8)]
@@ -280,7 +287,7 @@ def test_an_ex_leader_that_diverged_rejoins_with_several_messages_under_way() ->
         net.settle()
     net.connect_all()
     assert two.raft.leadership is not None
-    two.raft.leadership.progress[one.name].mode = Mode.STREAM  # so that several are under way
+    two.raft.leadership.progress[one.name].mode = Mode.STREAM  # so that several are in flight
     two.raft.leadership.progress[one.name].next_index = 9
     for at in range(6, 9):
         two.append(b"kept %d" % at)
@@ -297,23 +304,23 @@ def test_an_ex_leader_that_diverged_rejoins_with_several_messages_under_way() ->
     assert all(isinstance(each.outcome, Failed) for each in lost)
 
 
-# -- what a follower takes ---------------------------------------------------------------------------------
+# -- what a follower accepts ------------------------------------------------------------------------------
 
 
-def test_an_append_of_an_earlier_term_is_refused_and_told_the_newer_one() -> None:
+def test_append_of_an_earlier_term_is_rejected_with_the_current_term() -> None:
     net, (one, two, three) = led()
     net.elect(two)
     net.take()
-    net.tell(one, three, Append(1, 1, 1, 1, [noop(2, 1), noop(3, 1)]))
+    net.inject(one, three, Append(1, 1, 1, 1, [noop(2, 1), noop(3, 1)]))
     assert replies(net.take(three, one)) == [Reply(2, accepted=False, index=1)]
     assert three.shape == two.shape
-    net.tell(one, three, Heartbeat(1))
+    net.inject(one, three, Heartbeat(1))
     assert replies(net.take(three, one)) == [Reply(2, accepted=False, index=0)]
     assert three.raft.leader == two.name
 
 
-def test_a_commit_counts_only_for_what_was_verified() -> None:
-    """G5: an append without entries marked a tail that had diverged as committed."""
+def test_commit_index_counts_only_for_verified_entries() -> None:
+    """In pysyncobj an append without entries can mark conflicting entries as committed."""
     net, (one, two, three) = led()
     net.isolate(one)
     one.append(b"x")
@@ -321,13 +328,13 @@ def test_a_commit_counts_only_for_what_was_verified() -> None:
     assert one.shape == [(1, 1), (2, 1), (3, 1)]
     net.connect_all()
     net.take()
-    net.tell(two, one, Append(5, 1, 1, 3, []))
+    net.inject(two, one, Append(5, 1, 1, 3, []))
     assert one.raft.commit_index == 1
-    net.tell(two, one, Append(5, 3, 5, 3, []))
+    net.inject(two, one, Append(5, 3, 5, 3, []))
     assert one.raft.commit_index == 1, "the entry before is another one"
-    net.tell(two, one, Heartbeat(5))
+    net.inject(two, one, Heartbeat(5))
     assert one.raft.commit_index == 1
-    net.tell(two, one, Append(5, 1, 1, 9, [noop(2, 5)]))
+    net.inject(two, one, Append(5, 1, 1, 9, [noop(2, 5)]))
     assert one.raft.commit_index == 2
     assert one.shape == [(1, 1), (2, 5)]
     assert three.shape == [(1, 1)]
@@ -342,27 +349,27 @@ def batch_entry(index: int, base_offset: int, next_offset: int) -> Entry:
 @pytest.mark.parametrize(
     ("entries", "why"),
     [
-        ([batch_entry(2, 7, 8)], "offset 7; 0 is expected"),
-        ([batch_entry(2, 0, 9)], "goes to offset 1 and says 9"),
-        ([batch_entry(2, 0, 1), batch_entry(3, 5, 6)], "offset 5; 1 is expected"),
+        ([batch_entry(2, 7, 8)], "offset 7: must be 0"),
+        ([batch_entry(2, 0, 9)], "has next offset 9: its records end at 1"),
+        ([batch_entry(2, 0, 1), batch_entry(3, 5, 6)], "offset 5: must be 1"),
         ([noop(2, 1, next_offset=4)], "no records"),
-        ([batch_entry(3, 0, 1)], "do not follow"),
-        ([batch_entry(2, 0, 1), batch_entry(2, 1, 2)], "do not follow"),
-        ([Entry(2, 0, 0, 0, memoryview(NOOP))], "do not follow"),
-        ([Entry(2, 1, 0, 0, memoryview(b"\2pickle"))], "begins with byte"),
-        ([Entry(2, 1, 0, 0, memoryview(b""))], "begins with byte"),
-        ([Entry(2, 1, 0, 0, memoryview(NOOP + b"\xff"))], "no instruction"),
-        ([Entry(2, 1, 0, 0, memoryview(RECORDS))], "goes to offset"),
-        ([Entry(2, 1, 0, 0, memoryview(RECORDS + b"garbage"))], "bad batch"),
+        ([batch_entry(3, 0, 1)], "are not consecutive"),
+        ([batch_entry(2, 0, 1), batch_entry(2, 1, 2)], "are not consecutive"),
+        ([Entry(2, 0, 0, 0, memoryview(NOOP))], "are not consecutive"),
+        ([Entry(2, 1, 0, 0, memoryview(b"\2pickle"))], "unknown type"),
+        ([Entry(2, 1, 0, 0, memoryview(b""))], "unknown type"),
+        ([Entry(2, 1, 0, 0, memoryview(NOOP + b"\xff"))], "unknown instruction"),
+        ([Entry(2, 1, 0, 0, memoryview(RECORDS))], "its records end at"),
+        ([Entry(2, 1, 0, 0, memoryview(RECORDS + b"garbage"))], "invalid batch"),
     ],
 )
-def test_an_entry_that_breaks_a_rule_is_refused_and_nothing_is_stored(
+def test_invalid_entry_is_rejected_and_not_stored(
     entries: list[Entry], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """H3: it neither stalls the replica nor is it applied; what is right goes through afterwards."""
+    """It neither stalls the replica nor is it applied; valid entries are stored afterwards."""
     net, (one, two, three) = led()
-    net.tell(one, two, Append(1, 1, 1, 3, entries))
-    assert two.engine.refused == 1
+    net.inject(one, two, Append(1, 1, 1, 3, entries))
+    assert two.engine.rejected == 1
     assert why in caplog.text
     assert two.shape == [(1, 1)]
     assert net.take(two) == []
@@ -374,23 +381,23 @@ def test_an_entry_that_breaks_a_rule_is_refused_and_nothing_is_stored(
     assert two.partition.producers.encode() == three.partition.producers.encode()
 
 
-def test_a_replica_whose_log_fails_stops_and_the_broker_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_replica_whose_log_fails_stops_and_the_broker_continues(caplog: pytest.LogCaptureFixture) -> None:
     net, (one, two, _) = led()
     two.log.quarantine(two.partition.log.number, "a test says so")
     one.append(b"x")
     net.settle()
-    assert "stops" in caplog.text
+    assert "replica out of service" in caplog.text
     assert net.key in two.engine.broken
     assert net.key not in two.engine.partitions
-    net.tell(one, two, Heartbeat(1))
+    net.inject(one, two, Heartbeat(1))
     net.wait(5)
     assert one.raft.is_leader
 
 
-# -- windows, and followers that do not answer --------------------------------------------------------------
+# -- windows, and followers that do not reply ---------------------------------------------------------------
 
 
-def test_a_follower_that_never_answers_gets_at_most_a_window() -> None:
+def test_follower_that_never_replies_gets_at_most_a_window() -> None:
     """Without a limit, one slow follower took the leader to 1.2 GB in 5 s."""
     net, (one, two, three) = led()
     mark = len(net.sent)
@@ -400,9 +407,9 @@ def test_a_follower_that_never_answers_gets_at_most_a_window() -> None:
         net.deliver(*net.take(two, one))
         net.take(to=three)
     sizes = [
-        sum(len(entry.payload) for entry in parcel.message.entries)
-        for parcel in net.sent[mark:]
-        if parcel.to == three.name and isinstance(parcel.message, Append)
+        sum(len(entry.payload) for entry in message_on_wire.message.entries)
+        for message_on_wire in net.sent[mark:]
+        if message_on_wire.to == three.name and isinstance(message_on_wire.message, Append)
     ]
     assert RAFT.window_bytes <= sum(sizes) < RAFT.window_bytes + RAFT.append_bytes_max
     assert one.raft.leadership is not None
@@ -412,7 +419,7 @@ def test_a_follower_that_never_answers_gets_at_most_a_window() -> None:
     assert three.values == two.values
 
 
-def test_a_message_holds_a_limited_number_of_bytes() -> None:
+def test_message_size_is_limited() -> None:
     net, (one, two, three) = led()
     net.isolate(three)
     for at in range(40):
@@ -421,13 +428,13 @@ def test_a_message_holds_a_limited_number_of_bytes() -> None:
     net.connect_all()
     net.wait(2)
     assert three.values == two.values
-    for parcel in net.sent:
-        if isinstance(parcel.message, Append) and len(parcel.message.entries) > 1:
-            assert sum(len(entry.payload) for entry in parcel.message.entries) <= RAFT.append_bytes_max
+    for message_on_wire in net.sent:
+        if isinstance(message_on_wire.message, Append) and len(message_on_wire.message.entries) > 1:
+            assert sum(len(entry.payload) for entry in message_on_wire.message.entries) <= RAFT.append_bytes_max
 
 
-def test_a_window_is_filled_in_one_turn_with_messages_of_a_limited_size() -> None:
-    """Also with entries that are still in memory; nobody has to answer in between."""
+def test_window_is_filled_in_one_run_with_messages_of_limited_size() -> None:
+    """Also with entries that are still in memory, and without replies in between."""
     net, (one, two, three) = led()
     one.slow = True
     one.blocked.add(three.name)
@@ -440,14 +447,14 @@ def test_a_window_is_filled_in_one_turn_with_messages_of_a_limited_size() -> Non
     one.blocked.clear()
     one.engine.writable(three.name)
     one.turn()
-    messages = [parcel.message for parcel in net.take(one, three, Append)]
+    messages = [message_on_wire.message for message_on_wire in net.take(one, three, Append)]
     sizes = [sum(len(e.payload) for e in message.entries) for message in messages if isinstance(message, Append)]
     assert len(sizes) > 2
     assert max(sizes) <= RAFT.append_bytes_max
     assert RAFT.window_bytes <= sum(sizes) < RAFT.window_bytes + RAFT.append_bytes_max
 
 
-def test_nothing_large_is_sent_on_a_connection_without_room() -> None:
+def test_large_messages_are_not_sent_on_a_congested_connection() -> None:
     net, (one, two, three) = led()
     one.blocked.add(three.name)
     mark = len(net.sent)
@@ -455,7 +462,7 @@ def test_nothing_large_is_sent_on_a_connection_without_room() -> None:
     net.settle()
     net.wait(2)
     assert isinstance(sent.outcome, Appended)
-    to_three = [parcel for parcel in net.sent[mark:] if parcel.to == three.name]
+    to_three = [message_on_wire for message_on_wire in net.sent[mark:] if message_on_wire.to == three.name]
     assert indexes(to_three) == []
     assert len(to_three) >= 5, "heartbeats go on: it must not lose patience"
     assert three.raft.leader == one.name
@@ -466,7 +473,7 @@ def test_nothing_large_is_sent_on_a_connection_without_room() -> None:
     assert three.values == two.values == [b"x"]
 
 
-def test_a_lost_message_is_made_good_with_a_heartbeat() -> None:
+def test_lost_message_is_repeated_after_a_heartbeat() -> None:
     net, (one, two, three) = led()
     one.append(b"x")
     net.take(to=three)
@@ -476,7 +483,7 @@ def test_a_lost_message_is_made_good_with_a_heartbeat() -> None:
     assert three.values == two.values == [b"x", b"y"]
 
 
-def test_followers_learn_of_a_commit_soon_though_nothing_else_is_sent() -> None:
+def test_followers_learn_of_a_commit_soon_without_other_messages() -> None:
     net, (one, two, three) = led()
     one.append(b"x")
     net.settle()
@@ -485,7 +492,7 @@ def test_followers_learn_of_a_commit_soon_though_nothing_else_is_sent() -> None:
     assert (two.partition.applied_index, three.partition.applied_index) == (2, 2)
 
 
-def test_an_idle_leader_says_little() -> None:
+def test_idle_leader_sends_few_messages() -> None:
     net, (one, *_) = led()
     mark = len(net.sent)
     net.wait(30)
@@ -498,7 +505,7 @@ def test_an_idle_leader_says_little() -> None:
 
 
 def behind(net: Net, one: Node, three: Node) -> None:
-    """Let the third broker miss entries that the leader has to read from its disk."""
+    """Make the third broker miss entries that the leader has to read from disk."""
     net.isolate(three)
     for at in range(10):
         one.append(b"%d" % at + bytes(200))
@@ -508,7 +515,7 @@ def behind(net: Net, one: Node, three: Node) -> None:
     net.settle()
 
 
-def test_entries_are_read_from_the_disk_without_waiting_for_them() -> None:
+def test_entries_are_read_from_disk_without_blocking() -> None:
     net, (one, two, three) = led()
     behind(net, one, three)
     net.wait(1)
@@ -524,7 +531,7 @@ def test_entries_are_read_from_the_disk_without_waiting_for_them() -> None:
     assert len(three.values) == 10
 
 
-def test_a_read_that_ends_after_the_leadership_sends_nothing() -> None:
+def test_read_that_ends_after_the_leadership_sends_nothing() -> None:
     net, (one, two, three) = led()
     behind(net, one, three)
     net.wait(1)
@@ -536,7 +543,7 @@ def test_a_read_that_ends_after_the_leadership_sends_nothing() -> None:
     net.converge()
 
 
-def test_a_read_from_before_a_new_connection_sends_nothing() -> None:
+def test_read_from_before_a_reconnect_sends_nothing() -> None:
     net, (one, two, three) = led()
     behind(net, one, three)
     net.disconnect(one, three)
@@ -547,31 +554,31 @@ def test_a_read_from_before_a_new_connection_sends_nothing() -> None:
     assert three.values == two.values
 
 
-def test_a_read_that_an_answer_overtook_sends_nothing_out_of_line() -> None:
-    """The follower has those entries by now; what is sent next begins behind them."""
+def test_read_that_a_reply_made_obsolete_sends_only_consecutive_entries() -> None:
+    """The follower has those entries already; the next message starts after them."""
     net, (one, two, three) = led()
     behind(net, one, three)
     net.wait(1)
     mark = len(net.sent)
-    net.tell(two, three, Append(1, 1, 1, 1, one.entries[1:5]))  # as if an earlier connection had brought them
-    net.deliver(*[parcel._replace(to=one.name) for parcel in net.take(three)])
+    net.inject(two, three, Append(1, 1, 1, 1, one.entries[1:5]))  # as if an earlier connection had delivered them
+    net.deliver(*[message_on_wire._replace(to=one.name) for message_on_wire in net.take(three)])
     assert one.raft.leadership is not None
     assert one.raft.leadership.progress[three.name].next_index == 6
     one.read_all()
     one.turn()
-    for parcel in net.sent[mark:]:
-        message = parcel.message
+    for message_on_wire in net.sent[mark:]:
+        message = message_on_wire.message
         if isinstance(message, Append):
-            assert are_in_line(message.prev_index, message.prev_term, message.entries)
+            assert are_consecutive(message.prev_index, message.prev_term, message.entries)
     net.converge()
     assert three.values == two.values
 
 
-# -- a disk that is full --------------------------------------------------------------------------------------
+# -- full disks -----------------------------------------------------------------------------------------------
 
 
-def test_a_follower_with_a_full_disk_acknowledges_nothing_and_deposes_nobody() -> None:
-    """It goes on following, and catches up once there is room."""
+def test_follower_with_a_full_disk_acknowledges_nothing_and_deposes_no_leader() -> None:
+    """It keeps following, and catches up when there is free space."""
     net, (one, two, three) = led()
     three.fill_disk()
     mark = len(net.sent)
@@ -591,8 +598,8 @@ def test_a_follower_with_a_full_disk_acknowledges_nothing_and_deposes_nobody() -
     assert len(three.values) == 5
 
 
-def test_a_trim_reaches_followers_whose_disks_are_full() -> None:
-    """It is how room is made: if it had to wait for room, a cluster that is full would stay so for good."""
+def test_trim_reaches_followers_whose_disks_are_full() -> None:
+    """A trim frees space: if it needed free space, a full cluster could never recover."""
     net, (one, two, three) = led()
     for at in range(10):
         one.append(b"%d" % at)
@@ -601,7 +608,7 @@ def test_a_trim_reaches_followers_whose_disks_are_full() -> None:
     two.fill_disk()
     three.fill_disk()
     one.partition.instruct(Trim(6))
-    one.engine.touch(net.key)
+    one.engine.schedule(net.key)
     one.turn()
     net.wait(2)
     assert [node.partition.start_offset for node in net.nodes] == [6, 6, 6]
@@ -614,7 +621,7 @@ def test_a_trim_reaches_followers_whose_disks_are_full() -> None:
 # -- proposing ------------------------------------------------------------------------------------------------
 
 
-def test_only_a_leader_takes_entries() -> None:
+def test_only_a_leader_accepts_entries() -> None:
     net, (_, two, _) = led()
     with pytest.raises(NotLeader):
         two.raft.propose(NOOP, 0, 0)
@@ -624,7 +631,7 @@ def test_only_a_leader_takes_entries() -> None:
     assert net.meta
 
 
-def test_an_entry_of_an_earlier_term_is_committed_only_with_one_of_the_leader_s_own() -> None:
+def test_entry_of_an_earlier_term_is_committed_only_with_an_entry_of_the_leader_s_term() -> None:
     """Figure 8 of the paper: on a majority, and still replaced by a later leader."""
     net, (one, two, three) = led()
     net.isolate(three)
@@ -643,7 +650,7 @@ def test_an_entry_of_an_earlier_term_is_committed_only_with_one_of_the_leader_s_
     assert two.shape == [(1, 1), (2, 1), (3, 2)]
     assert two.raft.leadership is not None
     net.take()
-    net.tell(two, three, Append(2, 1, 1, 1, two.entries[1:2]))
+    net.inject(two, three, Append(2, 1, 1, 1, two.entries[1:2]))
     net.deliver(*net.take(three, two))
     assert two.raft.leadership.progress[three.name].match_index == 2
     assert two.raft.commit_index == 1
@@ -651,7 +658,7 @@ def test_an_entry_of_an_earlier_term_is_committed_only_with_one_of_the_leader_s_
     assert two.raft.commit_index == 3
 
 
-def test_a_closed_group_sends_nothing_more() -> None:
+def test_closed_group_sends_nothing() -> None:
     net, (one, _, three) = led()
     behind(net, one, three)
     mark = len(net.sent)

@@ -1,7 +1,7 @@
-"""Makes batches that are wrong in exactly one way, with a checksum that is right.
+"""Builds batches with exactly one fault and a correct checksum.
 
-It is written from the format's description and shares no code with the module under test: a mistake there
-cannot hide here.
+It is written from the specification of the format and shares no code with the package under test, so that a bug there
+is not repeated here.
 """
 
 import struct
@@ -41,7 +41,7 @@ TIMESTAMPS = 0b0010_0000
 
 
 def with_fields(batch: bytes | bytearray, **fields: int) -> bytearray:
-    """A copy of `batch` with these fields changed and the checksum put right again."""
+    """Copy `batch` with changed header fields and a correct checksum."""
     changed = bytearray(batch)
     for name, number in fields.items():
         at, form = FIELDS[name]
@@ -51,7 +51,7 @@ def with_fields(batch: bytes | bytearray, **fields: int) -> bytearray:
 
 
 def batch_around(stored: bytes, *, count: int = 1, attributes: int = 0, body_bytes: int | None = None) -> bytearray:
-    """A batch whose header and checksum fit the stored body, whatever that is."""
+    """Make a batch with a header and a checksum that match any stored body."""
     batch = bytearray(96) + pad(stored)
     return with_fields(
         batch,
@@ -69,19 +69,19 @@ def batch_around(stored: bytes, *, count: int = 1, attributes: int = 0, body_byt
 
 
 def pad(section: bytes) -> bytes:
-    """The section and the zeros behind it."""
+    """Pad a section with zeros."""
     return section + bytes(-len(section) % 8)
 
 
 def offsets(*numbers: int) -> bytes:
-    """The section of a column's offsets."""
+    """Return the section of a column's offsets."""
     return pad(struct.pack(f"<{len(numbers)}i", *numbers))
 
 
 def zstd_frame(content_bytes: int, blocks: int, *, window_exponent: int | None = None) -> bytes:
-    """A zstd frame that declares `content_bytes` and expands to `blocks` times 128 KiB of zeros.
+    """Make a zstd frame that declares `content_bytes` and expands to `blocks` times 128 KiB of zeros.
 
-    Each block is a run of one byte, and four bytes long. So a gibibyte costs 32 KiB, and no compressor.
+    Each block is a run of one byte, encoded in four bytes. So a gibibyte takes 32 KiB, without a compressor.
     """
     if window_exponent is None:  # a single segment: no window is declared, it is as large as the content
         head = struct.pack("<IBI", 0xFD2FB528, 0b1010_0000, content_bytes)
@@ -94,7 +94,7 @@ def zstd_frame(content_bytes: int, blocks: int, *, window_exponent: int | None =
 
 @contextmanager
 def memory_below(limit_bytes: int) -> Iterator[None]:
-    """Fail if more than `limit_bytes` of Python's memory are taken at once inside."""
+    """Fail if the block allocates more than `limit_bytes` of Python memory at once."""
     start_tracing()
     try:
         reset_peak()

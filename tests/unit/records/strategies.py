@@ -1,4 +1,4 @@
-"""What Hypothesis draws records from, and what to ask of a batch made of them."""
+"""Hypothesis strategies for records."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 @dataclass(frozen=True)
 class Records:
-    """The arguments of `encode` that are data."""
+    """Data arguments of `encode`."""
 
     values: list[bytes]
     keys: list[bytes | None] | None
@@ -22,12 +22,12 @@ class Records:
 
     @classmethod
     def from_batch(cls, batch: bytes | bytearray) -> "Records":
-        """All that `decode` finds in `batch`, read to the end."""
+        """Decode all records of `batch`."""
         opened = decode(batch)
         return cls(opened.values, opened.keys, opened.headers, opened.timestamps_ms)
 
     def encode(self, compression: Compression = Compression.NONE) -> bytearray:
-        """One batch with these records."""
+        """Encode one batch with these records."""
         return encode(
             self.values,
             keys=self.keys,
@@ -39,7 +39,7 @@ class Records:
 
 @st.composite
 def records(draw: st.DrawFn, count_max: int = 40) -> Records:
-    """Records with any choice of the optional columns."""
+    """Draw records with any combination of optional columns."""
     values = draw(st.lists(st.binary(max_size=40), min_size=1, max_size=count_max))
     count = len(values)
     return Records(

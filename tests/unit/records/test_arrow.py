@@ -1,4 +1,4 @@
-"""Arrow takes the columns of a batch where they lie: no copy per record, and none per column."""
+"""Arrow uses the columns of a batch in place, without a copy."""
 
 import pyarrow as pa
 import pytest
@@ -16,7 +16,7 @@ def to_arrow(column: Column) -> pa.Array:
 
 
 @pytest.mark.parametrize("compression", Compression)
-def test_arrow_builds_arrays_from_the_columns(compression: Compression) -> None:
+def test_arrow_arrays_are_built_from_the_columns(compression: Compression) -> None:
     opened = decode(encode(VALUES, keys=KEYS, compression=compression))
     assert opened.key_column is not None
     for column, expected in [(opened.value_column, VALUES), (opened.key_column, KEYS)]:
@@ -26,8 +26,8 @@ def test_arrow_builds_arrays_from_the_columns(compression: Compression) -> None:
     assert to_arrow(opened.key_column).null_count == 10
 
 
-def test_the_arrays_lie_in_the_memory_of_the_batch() -> None:
-    """The layout is that of Arrow's binary arrays: one shape from the producer to Spark."""
+def test_arrow_arrays_share_the_memory_of_the_batch() -> None:
+    """The layout is that of Arrow's binary arrays, from the producer to Spark."""
     batch = encode(VALUES, keys=KEYS)
     body = pa.py_buffer(batch).address + 96
     opened = decode(batch)
@@ -44,7 +44,7 @@ def test_the_arrays_lie_in_the_memory_of_the_batch() -> None:
     ]
 
 
-def test_timestamps_are_an_int64_array_in_place() -> None:
+def test_timestamps_are_an_int64_array_without_a_copy() -> None:
     batch = encode([b"a", b"b"], timestamps_ms=[-1, 2**62])
     column = decode(batch).timestamp_column
     assert column is not None
@@ -54,7 +54,7 @@ def test_timestamps_are_an_int64_array_in_place() -> None:
     assert array.buffers()[1].address == pa.py_buffer(batch).address + len(batch) - 16
 
 
-def test_the_columns_of_every_batch_of_a_fetch_answer_are_aligned() -> None:
+def test_columns_of_all_batches_of_a_fetch_response_are_aligned() -> None:
     answer = encode([b"odd"]) + encode([b"a", b"bc"], keys=[None, b"k"]) + encode([b"x"], timestamps_ms=[1])
     for part in split(answer):
         opened = decode(part)

@@ -1,4 +1,4 @@
-"""Frames from strangers: what they claim is checked before memory is spent, and they are held to it."""
+"""Untrusted zstd frames: declared sizes are checked before memory is allocated, and enforced."""
 
 import struct
 
@@ -17,8 +17,8 @@ def packed(frame: bytes, *, body_bytes: int = BLOCK, count: int = EMPTY_VALUES_O
     return batch_around(frame, attributes=ZSTD, count=count, body_bytes=body_bytes)
 
 
-def test_a_forged_frame_that_tells_the_truth_is_accepted() -> None:
-    """The other tests forge frames in the same way, so it is the lie that makes them fail."""
+def test_forged_frame_with_correct_sizes_is_accepted() -> None:
+    """The other tests forge frames in the same way, so only the wrong size makes them fail."""
     assert decode(packed(zstd_frame(BLOCK, 1))).values == [b""] * EMPTY_VALUES_OF_A_BLOCK
     assert len(decode(packed(zstd_frame(BLOCK, 1, window_exponent=25)))) == EMPTY_VALUES_OF_A_BLOCK
 
@@ -37,14 +37,14 @@ def test_a_forged_frame_that_tells_the_truth_is_accepted() -> None:
     ],
     ids=["expands further than declared", "declares more", "declares most", "huge window", "large window"],
 )
-def test_a_bomb_is_refused_and_costs_no_memory(frame: bytes, text: str) -> None:
-    """A few KiB that claim to be, or really are, gigabytes."""
+def test_decompression_bomb_is_refused_without_allocating(frame: bytes, text: str) -> None:
+    """A few KiB that declare, or expand to, gigabytes."""
     batch = packed(frame)
     with memory_below(MIB), pytest.raises(DecompressionFailed, match=text):
         decode(batch)
 
 
-def test_a_bomb_without_a_declared_size_is_refused_and_costs_no_memory() -> None:
+def test_frame_without_declared_size_is_refused_without_allocating() -> None:
     compressor = zstandard.ZstdCompressor().compressobj()
     frame = b"".join([compressor.compress(bytes(MIB)) for _ in range(64)]) + compressor.flush()
     batch = packed(frame)
@@ -52,13 +52,13 @@ def test_a_bomb_without_a_declared_size_is_refused_and_costs_no_memory() -> None
         decode(batch)
 
 
-def test_a_frame_that_holds_less_than_it_declares_is_refused() -> None:
+def test_frame_smaller_than_declared_is_refused() -> None:
     with pytest.raises(DecompressionFailed, match="not one zstd frame"):
         decode(packed(zstd_frame(2 * BLOCK, 1), body_bytes=2 * BLOCK))
 
 
 @pytest.mark.parametrize("body_bytes", [BLOCK - 8, BLOCK + 8])
-def test_a_header_that_lies_about_the_size_of_the_body_is_refused(body_bytes: int) -> None:
+def test_wrong_body_size_in_the_header_is_refused(body_bytes: int) -> None:
     with pytest.raises(DecompressionFailed, match=f"declares 131072 bytes; the batch header says {body_bytes}"):
         decode(packed(zstd_frame(BLOCK, 1), body_bytes=body_bytes, count=1))
 
@@ -68,7 +68,7 @@ def test_a_header_that_lies_about_the_size_of_the_body_is_refused(body_bytes: in
     [b"\0" * 9, zstd_frame(BLOCK, 1), struct.pack("<II", 0x184D2A50, 0)],
     ids=["zeros", "another frame", "a skippable frame"],
 )
-def test_data_behind_the_frame_is_refused(tail: bytes) -> None:
+def test_data_after_the_frame_is_refused(tail: bytes) -> None:
     with pytest.raises(DecompressionFailed, match="unused data"):
         decode(packed(zstd_frame(BLOCK, 1) + tail))
 
@@ -83,18 +83,18 @@ def test_data_behind_the_frame_is_refused(tail: bytes) -> None:
     ],
     ids=["nothing", "something else", "a skippable frame", "a skippable frame first"],
 )
-def test_what_is_not_a_frame_of_data_is_refused(frame: bytes) -> None:
+def test_non_data_frame_is_refused(frame: bytes) -> None:
     with pytest.raises(DecompressionFailed):
         decode(packed(frame))
 
 
-def test_a_frame_that_needs_a_dictionary_is_refused() -> None:
+def test_frame_with_a_dictionary_is_refused() -> None:
     frame = struct.pack("<IBBI", 0xFD2FB528, 0b1010_0001, 7, BLOCK) + zstd_frame(BLOCK, 1)[9:]
     with pytest.raises(DecompressionFailed, match="needs dictionary 7"):
         decode(packed(frame))
 
 
-def test_a_frame_cut_at_any_byte_is_refused() -> None:
+def test_truncated_frame_is_refused() -> None:
     batch = encode([b"again and again", b"and again"] * 50, compression=Compression.ZSTD)
     header = check(batch)
     frame = bytes(batch[96 : 96 + header.stored_bytes])
@@ -103,13 +103,13 @@ def test_a_frame_cut_at_any_byte_is_refused() -> None:
             decode(packed(frame[:length], body_bytes=header.body_bytes, count=header.count))
 
 
-def test_a_compressed_body_is_checked_like_any_other() -> None:
+def test_compressed_body_is_checked() -> None:
     with pytest.raises(BadBody, match="the sections end at byte"):
         decode(packed(zstd_frame(BLOCK, 1), count=EMPTY_VALUES_OF_A_BLOCK // 2))
 
 
-def test_a_frame_with_its_own_checksum_is_accepted() -> None:
-    """Clients in other languages may have no way to leave it out."""
+def test_frame_with_a_checksum_is_accepted() -> None:
+    """Clients in other languages may not be able to omit it."""
     plain = encode([b"again and again"] * 50)
     frame = zstandard.ZstdCompressor(write_checksum=True).compress(plain[96:])
     batch = packed(frame, body_bytes=len(plain) - 96, count=50)

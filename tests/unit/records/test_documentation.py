@@ -1,4 +1,4 @@
-"""The example in the documentation runs, and its numbers are those of the code."""
+"""The example in the docs runs, and its limits are those of the code."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ from flotilla.records import errors
 DOCUMENT = Path(__file__).parents[3] / "docs" / "record-batch.md"
 
 
-def test_the_example_runs() -> None:
+def test_example_of_the_docs_runs() -> None:
     examples = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert len(examples) == 1
     subprocess.run([sys.executable, "-W", "error", "-c", examples[0]], check=True, timeout=60)
@@ -27,6 +27,6 @@ def test_every_limit_is_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, item in vars(errors).items() if isinstance(item, type)])
-def test_every_error_is_exported_and_drawn_in_the_tree(name: str) -> None:
+def test_every_error_is_exported_and_documented(name: str) -> None:
     assert name in records.__all__
     assert re.search(rf"^ .*\b{name} ", errors.__doc__ or "", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Bad arguments become a clear error that names the argument and the rule, before anything is encoded."""
+"""Invalid arguments raise an error with the argument and the rule, before anything is encoded."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ from unit.records.forge import MIB, memory_below
         ([b"a", bytearray(b"b")], "value 1 is a bytearray; expected bytes"),
     ],
 )
-def test_values_that_are_not_a_sequence_of_bytes_are_refused(values: Any, text: str) -> None:  # noqa: ANN401 - wrong types are the point
+def test_values_must_be_a_sequence_of_bytes(values: Any, text: str) -> None:  # noqa: ANN401 - wrong types are the point
     with pytest.raises(RecordInvalid, match=text):
         encode(values)
 
@@ -80,13 +80,13 @@ def test_values_that_are_not_a_sequence_of_bytes_are_refused(values: Any, text: 
         ({"level": "3"}, "level must be an int from 1 to 19"),
     ],
 )
-def test_an_argument_that_breaks_a_rule_is_refused(arguments: dict[str, Any], text: str) -> None:
+def test_invalid_argument_is_refused_with_the_rule(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(RecordInvalid, match=text):
         encode([b"a", b"b"], **arguments)
 
 
-def test_an_error_of_encode_is_a_value_error_and_not_an_invalid_batch() -> None:
-    """Whoever catches what strangers send does not catch own mistakes with it."""
+def test_encode_error_is_a_value_error_but_not_batch_invalid() -> None:
+    """A handler for invalid input does not catch errors of the own code."""
     assert issubclass(RecordInvalid, RecordsError)
     assert issubclass(RecordsError, ValueError)
     assert not issubclass(RecordInvalid, BatchInvalid)
@@ -102,12 +102,12 @@ def test_an_error_of_encode_is_a_value_error_and_not_an_invalid_batch() -> None:
     ],
     ids=["records", "body", "offsets", "batch"],
 )
-def test_records_that_do_not_fit_one_batch_are_refused_before_they_are_copied(values: list[bytes], text: str) -> None:
+def test_too_many_records_are_refused_before_copying(values: list[bytes], text: str) -> None:
     with memory_below(MIB), pytest.raises(BatchTooLarge, match=text):
         encode(values)
 
 
-def test_the_largest_batch_fits_and_one_byte_more_does_not() -> None:
+def test_batch_size_limit_is_exact() -> None:
     """The largest batch is the largest Raft entry."""
     largest = BATCH_BYTES_MAX - 96 - 8
     assert check(encode([bytes(largest)])).total_bytes == BATCH_BYTES_MAX
@@ -115,14 +115,14 @@ def test_the_largest_batch_fits_and_one_byte_more_does_not() -> None:
         encode([bytes(largest + 1)])
 
 
-def test_records_that_fit_only_compressed_are_a_batch_when_compressed() -> None:
+def test_batch_size_limit_applies_to_the_compressed_size() -> None:
     values = [bytes(1024)] * 16_384
     with pytest.raises(BatchTooLarge):
         encode(values)
     assert check(encode(values, compression=Compression.ZSTD)).body_bytes > BATCH_BYTES_MAX
 
 
-def test_the_largest_body_fits_and_one_byte_more_does_not() -> None:
+def test_body_size_limit_is_exact() -> None:
     largest = BODY_BYTES_MAX - 8
     batch = encode([bytes(largest)], compression=Compression.ZSTD)
     assert decode(batch).header.body_bytes == BODY_BYTES_MAX
@@ -130,7 +130,7 @@ def test_the_largest_body_fits_and_one_byte_more_does_not() -> None:
         encode([bytes(largest + 1)], compression=Compression.ZSTD)
 
 
-def test_any_sequence_will_do() -> None:
+def test_any_sequence_type_is_accepted() -> None:
     assert encode((b"a", b"b"), keys=(b"k", None), timestamps_ms=range(2)) == encode(
         [b"a", b"b"], keys=[b"k", None], timestamps_ms=[0, 1]
     )

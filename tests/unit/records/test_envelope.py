@@ -1,4 +1,4 @@
-"""What servers do: check, assign and split, without opening a body and without copying."""
+"""Functions of servers: check, assign and split, without decoding a body and without copies."""
 
 import pytest
 from hypothesis import given
@@ -26,10 +26,10 @@ INT64_MAX = 2**63 - 1
 
 
 @given(records(count_max=5), st.integers(0, BASE_OFFSET_MAX), st.integers(0, INT64_MAX))
-def test_assign_changes_sixteen_bytes_and_the_checksum_still_holds(
+def test_assign_changes_sixteen_bytes_and_keeps_the_checksum_valid(
     drawn: Records, base_offset: int, append_time_ms: int
 ) -> None:
-    """An entry is whole client batches, byte for byte; the leader patches only offset and append time."""
+    """An entry is whole client batches; the leader changes only base offset and append time."""
     batch = drawn.encode()
     before = bytes(batch)
     assign(batch, base_offset, append_time_ms)
@@ -50,7 +50,7 @@ def test_assign_writes_through_a_view() -> None:
     ("base_offset", "append_time_ms"),
     [(-1, 0), (BASE_OFFSET_MAX + 1, 0), (2**64, 0), (0, -1), (0, INT64_MAX + 1)],
 )
-def test_assign_refuses_what_is_out_of_range_and_writes_nothing(base_offset: int, append_time_ms: int) -> None:
+def test_assign_refuses_out_of_range_values_without_writing(base_offset: int, append_time_ms: int) -> None:
     batch = encode([b"v"])
     before = bytes(batch)
     with pytest.raises(AssignmentInvalid, match="must be in"):
@@ -58,34 +58,34 @@ def test_assign_refuses_what_is_out_of_range_and_writes_nothing(base_offset: int
     assert batch == before
 
 
-def test_assign_refuses_to_write_into_something_else() -> None:
+def test_assign_refuses_a_buffer_that_is_not_a_batch() -> None:
     with pytest.raises(BatchTruncated):
         assign(bytearray(95), 0, 0)
     with pytest.raises(BadMagic):
         assign(bytearray(96), 0, 0)
 
 
-def test_check_accepts_a_body_that_only_decode_would_refuse() -> None:
-    """Servers never open a body: what is inside is between producer and consumer."""
+def test_check_does_not_validate_the_body() -> None:
+    """Servers do not decode bodies: their content is up to producers and consumers."""
     batch = encode([b"v"])
     batch[96] = 255  # the first offset
     assert check(with_fields(batch)).count == 1
 
 
-def test_check_refuses_bytes_behind_the_batch() -> None:
+def test_check_refuses_trailing_bytes() -> None:
     batch = encode([b"v"])
     with pytest.raises(TrailingBytes, match="the batch has 112 bytes; 120 are there"):
         check(batch + bytes(8))
 
 
-def test_check_refuses_a_checksum_that_does_not_fit() -> None:
+def test_check_refuses_a_wrong_checksum() -> None:
     batch = encode([b"v"])
     batch[24] ^= 1
     with pytest.raises(CrcMismatch, match="CRC"):
         check(batch)
 
 
-def test_check_refuses_padding_that_is_not_zero() -> None:
+def test_check_refuses_nonzero_padding() -> None:
     batch = batch_around(b"13 bytes long", attributes=ZSTD, body_bytes=16)
     assert check(batch).stored_bytes == 13
     for position in range(96 + 13, len(batch)):
@@ -104,13 +104,13 @@ def test_check_and_split_copy_nothing() -> None:
 
 
 @given(st.lists(records(count_max=3), max_size=5))
-def test_split_gives_the_batches_that_were_put_one_behind_the_other(drawn: list[Records]) -> None:
-    """A Raft entry is one or more whole client batches; a fetch answer is what was stored."""
+def test_split_returns_concatenated_batches(drawn: list[Records]) -> None:
+    """A Raft entry is one or more whole client batches; a fetch response has the stored bytes."""
     batches = [bytes(one.encode()) for one in drawn]
     assert [bytes(part) for part in split(b"".join(batches))] == batches
 
 
-def test_what_split_gives_can_be_assigned_in_place() -> None:
+def test_batches_from_split_can_be_assigned_in_place() -> None:
     entry = encode([b"a", b"b"]) + encode([b"c"])
     next_offset = 10
     for part in split(entry):
@@ -120,7 +120,7 @@ def test_what_split_gives_can_be_assigned_in_place() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 8, 95, 96, 111])
-def test_split_says_where_a_cut_tail_starts(cut: int) -> None:
+def test_split_error_has_the_position_of_a_truncated_batch(cut: int) -> None:
     whole, tail = encode([b"a"]), encode([b"b"])[:cut]
     parts = split(whole + tail)
     assert bytes(next(parts)) == whole
@@ -128,15 +128,15 @@ def test_split_says_where_a_cut_tail_starts(cut: int) -> None:
         next(parts)
 
 
-def test_split_says_where_something_else_starts() -> None:
+def test_split_error_has_the_position_of_invalid_data() -> None:
     with pytest.raises(BadMagic, match="the batch at byte 112"):
         list(split(encode([b"a"]) + bytes(200)))
 
 
-def test_a_header_is_read_from_the_start_of_a_longer_buffer() -> None:
+def test_header_is_read_from_a_longer_buffer() -> None:
     assert BatchHeader.from_bytes(encode([b"a", b"b"]) + b"more").count == 2
 
 
-def test_a_header_is_written_as_it_was_read() -> None:
+def test_header_round_trips() -> None:
     batch = encode([b"a"], producer_id=b"0123456789abcdef", producer_epoch=5, base_sequence=6, timestamps_ms=[7])
     assert BatchHeader.from_bytes(batch).to_bytes() == batch[:96]

@@ -1,4 +1,4 @@
-"""The format never changes by accident: batches are compared with bytes that were written down once."""
+"""The format does not change by accident: batches are compared with golden bytes."""
 
 import zlib
 from pathlib import Path
@@ -25,7 +25,7 @@ BATCHES = {
 
 
 def golden() -> dict[str, bytes]:
-    """The batches of the file: `[name]`, then lines of hex, each with a comment."""
+    """Parse the file: `[name]`, then lines of hex, each with a comment."""
     batches: dict[str, bytes] = {}
     name = ""
     for line in GOLDEN.read_text(encoding="utf-8").splitlines():
@@ -41,7 +41,7 @@ def golden() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_encode_writes_the_golden_bytes(name: str) -> None:
-    """Formats on disk and on the wire carry a version: version 1 is these bytes."""
+    """Formats on disk and on the wire have a version: these are the bytes of version 1."""
     assert BATCHES[name].hex(" ", 8) == golden()[name].hex(" ", 8)
 
 
@@ -49,7 +49,7 @@ def test_every_golden_batch_is_compared() -> None:
     assert golden().keys() == BATCHES.keys()
 
 
-def test_the_golden_batch_with_every_option_decodes_to_its_records() -> None:
+def test_golden_batch_with_all_options_is_decoded() -> None:
     assert list(decode(golden()["every option"])) == [
         Record(0, 1_700_000_000_000, b"k1", b"first", (("trace", b"\x01\x02"),), 0),
         Record(1, -5, None, b"", (), 0),
@@ -57,18 +57,18 @@ def test_the_golden_batch_with_every_option_decodes_to_its_records() -> None:
     ]
 
 
-def test_the_golden_batch_without_options_decodes_to_its_record() -> None:
+def test_golden_batch_without_options_is_decoded() -> None:
     assert list(decode(golden()["one value"])) == [Record(0, None, None, b"a", (), 0)]
 
 
 @pytest.mark.parametrize("name", BATCHES)
-def test_the_checksum_is_the_crc_32_of_zlib_over_all_but_offset_time_and_itself(name: str) -> None:
+def test_checksum_is_zlib_crc_32_without_assigned_fields_and_itself(name: str) -> None:
     batch = golden()[name]
     assert check(batch).crc == zlib.crc32(batch[0:8] + batch[28:])
 
 
-def test_a_compressed_batch_has_the_body_of_the_uncompressed_one() -> None:
-    """The bytes of zstd differ by its version, so its batches have no golden bytes; their bodies do."""
+def test_compressed_batch_has_the_body_of_the_uncompressed_one() -> None:
+    """The bytes of zstd depend on its version, so only the bodies of compressed batches have golden bytes."""
     values = [b"the same again"] * 50
     plain, packed = encode(values), encode(values, compression=Compression.ZSTD)
     assert bytes(decode(packed).value_column.data) == bytes(decode(plain).value_column.data)

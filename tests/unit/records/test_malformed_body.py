@@ -1,4 +1,4 @@
-"""Bodies that are wrong inside a batch that is right: each is refused, before anyone trusts an offset."""
+"""Invalid bodies in batches with a valid header: each is refused before its offsets are used."""
 
 import struct
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ _DEFAULTS = decode.__kwdefaults__ or {}
 
 @pytest.fixture(autouse=True, scope="module", params=[_DEFAULTS["scan"], SCAN], ids=["plain", "arrow"])
 def _each_scan(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whoever looks at the numbers, nothing gets past them: all of this holds for both."""
+    """Both implementations of `Scan` must pass all tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(_DEFAULTS, "scan", request.param)
         yield
@@ -61,8 +61,8 @@ def _each_scan(request: pytest.FixtureRequest) -> Iterator[None]:
         (offsets(0, 0, 0) + pad(b"ab"), "the sections end at byte 16 of a body of 24"),
     ],
 )
-def test_offsets_that_lie_are_refused_and_cost_no_memory(body: bytes, text: str) -> None:
-    """Offsets start at 0, never fall, and end where the data ends: Arrow reads by them without asking."""
+def test_invalid_offsets_are_refused_without_allocating(body: bytes, text: str) -> None:
+    """Offsets start at 0, never decrease, and end at the length of the data: Arrow relies on it."""
     batch = batch_around(body, count=2)
     with memory_below(MIB), pytest.raises(BadBody, match=text):
         decode(batch)
@@ -72,7 +72,7 @@ def test_offsets_that_lie_are_refused_and_cost_no_memory(body: bytes, text: str)
     ("attributes", "name"),
     [(KEYS, "key"), (HEADERS, "header")],
 )
-def test_the_offsets_of_every_column_are_checked(attributes: int, name: str) -> None:
+def test_offsets_of_every_column_are_checked(attributes: int, name: str) -> None:
     for numbers in [(1, 1, 1), (0, 2, 1), (0, 1, 100)]:
         body = VALUES + offsets(*numbers) + pad(b"k")
         with pytest.raises(BadBody, match=f"{name} (offset|data)"):
@@ -80,7 +80,7 @@ def test_the_offsets_of_every_column_are_checked(attributes: int, name: str) -> 
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_count_that_lies_by_a_little_is_refused(count: int) -> None:
+def test_slightly_wrong_count_is_refused(count: int) -> None:
     batch = encode([b"a", b"b"], timestamps_ms=[1, 1])
     with pytest.raises((BadBody, BadPadding)):
         decode(with_fields(batch, count=count))
@@ -101,7 +101,7 @@ def test_a_count_that_lies_by_a_little_is_refused(count: int) -> None:
         (VALUES + struct.pack("<4i", 0, 0, 0, 1), HEADERS, "behind the header offsets"),
     ],
 )
-def test_padding_that_is_not_zero_is_refused(body: bytes, attributes: int, text: str) -> None:
+def test_nonzero_padding_is_refused(body: bytes, attributes: int, text: str) -> None:
     with pytest.raises(BadPadding, match=text):
         decode(batch_around(body, count=2, attributes=attributes))
 
@@ -116,20 +116,20 @@ def test_padding_that_is_not_zero_is_refused(body: bytes, attributes: int, text:
         (0b0000_0011, (0, 1, 1), "no key is null; then there must be no validity bitmap"),
     ],
 )
-def test_a_validity_bitmap_that_lies_is_refused(validity: int, numbers: tuple[int, ...], text: str) -> None:
+def test_invalid_validity_bitmap_is_refused(validity: int, numbers: tuple[int, ...], text: str) -> None:
     body = VALUES + pad(bytes([validity])) + offsets(*numbers) + pad(b"k")
     with pytest.raises(BadBody, match=text):
         decode(batch_around(body, count=2, attributes=KEYS | NULLS))
 
 
 @pytest.mark.parametrize(("first", "last"), [(4, 9), (5, 8), (5, 10), (6, 9)])
-def test_a_range_of_timestamps_that_the_timestamps_do_not_have_is_refused(first: int, last: int) -> None:
+def test_wrong_timestamp_range_is_refused(first: int, last: int) -> None:
     batch = encode([b"a", b"b", b"c"], timestamps_ms=[9, 5, 7])
     with pytest.raises(BadBody, match=f"from 5 to 9; the header says {first} to {last}"):
         decode(with_fields(batch, timestamp_min_ms=first, timestamp_max_ms=last))
 
 
-def test_a_body_without_room_for_its_timestamps_is_refused() -> None:
+def test_body_too_short_for_timestamps_is_refused() -> None:
     body = offsets(0, 8, 16) + bytes(16)
     with pytest.raises(BadBody, match="timestamps at byte 32 of the body take 16 bytes"):
         decode(batch_around(body, count=2, attributes=TIMESTAMPS))
@@ -149,7 +149,7 @@ def test_a_body_without_room_for_its_timestamps_is_refused() -> None:
         (b"\1\0a\0\0\0\0" * 257, "more than 256 headers"),
     ],
 )
-def test_headers_that_are_not_encoded_as_they_must_be_are_refused(blob: bytes, text: str) -> None:
+def test_invalid_record_headers_are_refused(blob: bytes, text: str) -> None:
     body = VALUES + offsets(0, 0, len(blob)) + pad(blob)
     opened = decode(batch_around(body, count=2, attributes=HEADERS))
     assert opened.values == [b"a", b"b"]
@@ -159,7 +159,7 @@ def test_headers_that_are_not_encoded_as_they_must_be_are_refused(blob: bytes, t
         iter(opened)
 
 
-def test_an_error_never_shows_what_a_record_holds() -> None:
+def test_error_message_has_no_record_data() -> None:
     """Keys, values and headers may be secret; logs are not."""
     blob = b"\6\0secret\xff\xff\xff\xff"
     opened = decode(batch_around(VALUES + offsets(0, 0, len(blob)) + pad(blob), count=2, attributes=HEADERS))
@@ -169,7 +169,7 @@ def test_an_error_never_shows_what_a_record_holds() -> None:
     assert "secret" not in repr(opened)
 
 
-def test_a_caller_can_set_a_lower_limit_for_the_body() -> None:
+def test_caller_can_lower_the_body_size_limit() -> None:
     batch = encode([b"v" * 100])
     body_bytes = check(batch).body_bytes
     assert decode(batch, body_bytes_max=body_bytes).values == [b"v" * 100]
@@ -178,10 +178,8 @@ def test_a_caller_can_set_a_lower_limit_for_the_body() -> None:
 
 
 @given(records(count_max=4), st.data())
-def test_a_body_changed_anywhere_is_refused_or_is_what_encode_would_have_written(
-    drawn: Records, data: st.DataObject
-) -> None:
-    """There is one way to write records down, so nothing hides in a body."""
+def test_changed_body_is_refused_or_canonical(drawn: Records, data: st.DataObject) -> None:
+    """The encoding is canonical, so a body has no hidden data."""
     batch = drawn.encode()
     for _ in range(data.draw(st.integers(1, 3))):
         batch[data.draw(st.integers(96, len(batch) - 1))] = data.draw(st.sampled_from([0, 1, 2, 8, 127, 128, 255]))

@@ -1,4 +1,4 @@
-"""Bad input never costs data: a header that is wrong in any way is refused, with the rule that it broke."""
+"""Invalid headers are refused with the violated rule."""
 
 import pytest
 from hypothesis import given
@@ -48,7 +48,7 @@ UINT32_MAX = 2**32 - 1
 
 
 @pytest.mark.parametrize("batch", [BATCH, PACKED], ids=["plain", "zstd"])
-def test_a_batch_cut_at_any_byte_is_truncated(batch: bytearray) -> None:
+def test_truncated_batch_is_refused(batch: bytearray) -> None:
     for length in range(len(batch)):
         for read in (check, decode):
             with pytest.raises(BatchTruncated, match=f"{length} are there"):
@@ -56,7 +56,7 @@ def test_a_batch_cut_at_any_byte_is_truncated(batch: bytearray) -> None:
 
 
 @pytest.mark.parametrize("batch", [BATCH, PACKED], ids=["plain", "zstd"])
-def test_any_flipped_bit_is_refused_unless_the_leader_assigns_it(batch: bytearray) -> None:
+def test_flipped_bit_is_refused_outside_the_assigned_fields(batch: bytearray) -> None:
     """The checksum covers everything except base offset, append time and itself."""
     for bit in range(len(batch) * 8):
         flipped = bytearray(batch)
@@ -70,26 +70,26 @@ def test_any_flipped_bit_is_refused_unless_the_leader_assigns_it(batch: bytearra
 
 
 @given(st.binary(max_size=200))
-def test_arbitrary_bytes_are_no_batch(garbage: bytes) -> None:
+def test_arbitrary_bytes_are_refused(garbage: bytes) -> None:
     for read in (check, decode, BatchHeader.from_bytes):
         with pytest.raises(BatchInvalid):
             read(garbage)
 
 
 @given(st.binary(min_size=88, max_size=300))
-def test_arbitrary_bytes_behind_a_magic_are_refused_by_name(garbage: bytes) -> None:
+def test_arbitrary_bytes_after_the_magic_are_refused(garbage: bytes) -> None:
     for read in (check, decode, lambda batch: list(split(batch))):
         with pytest.raises(BatchInvalid):
             read(b"FLTB\x01\x00\x60\x00" + garbage)
 
 
-def test_another_magic_is_refused() -> None:
+def test_wrong_magic_is_refused() -> None:
     with pytest.raises(BadMagic, match="464c5442; these bytes start with 00000000"):
         check(with_fields(BATCH, magic=0))
 
 
 @pytest.mark.parametrize("version", [0, 2, 255])
-def test_another_version_is_refused(version: int) -> None:
+def test_unsupported_version_is_refused(version: int) -> None:
     with pytest.raises(UnsupportedVersion, match=f"version {version}; version 1 is supported"):
         check(with_fields(BATCH, version=version))
 
@@ -104,7 +104,7 @@ def test_another_version_is_refused(version: int) -> None:
         (0b1000_0000, "bits 6 and 7 must be 0"),
     ],
 )
-def test_attributes_without_a_meaning_are_refused(attributes: int, text: str) -> None:
+def test_undefined_attributes_are_refused(attributes: int, text: str) -> None:
     with pytest.raises(BadHeader, match=text):
         check(with_fields(encode([b"v"]), attributes=attributes))
 
@@ -137,18 +137,18 @@ def test_attributes_without_a_meaning_are_refused(attributes: int, text: str) ->
         ({"count": RECORDS_MAX}, "records need at least"),
     ],
 )
-def test_a_field_that_lies_is_refused(fields: dict[str, int], text: str) -> None:
+def test_inconsistent_header_field_is_refused(fields: dict[str, int], text: str) -> None:
     with pytest.raises(BadHeader, match=text):
         check(with_fields(BATCH, **fields))
 
 
 @pytest.mark.parametrize("fields", [{"timestamp_min_ms": 0}, {"timestamp_max_ms": 0}])
-def test_a_batch_without_timestamps_has_no_range_of_timestamps(fields: dict[str, int]) -> None:
+def test_timestamp_range_without_timestamps_is_refused(fields: dict[str, int]) -> None:
     with pytest.raises(BadHeader, match="without timestamps both must be -1"):
         check(with_fields(encode([b"v"]), **fields))
 
 
-def test_a_compressed_body_that_is_not_smaller_is_refused() -> None:
+def test_compressed_body_must_be_smaller() -> None:
     with pytest.raises(BadHeader, match="compressed, it must be below body_bytes"):
         check(batch_around(offsets(0, 0), attributes=ZSTD))
 
@@ -165,7 +165,7 @@ def test_a_compressed_body_that_is_not_smaller_is_refused() -> None:
     ],
 )
 @pytest.mark.parametrize("batch", [BATCH, PACKED], ids=["plain", "zstd"])
-def test_a_field_beyond_its_limit_is_too_large_and_costs_no_memory(
+def test_field_above_its_limit_is_refused_without_allocating(
     batch: bytearray, fields: dict[str, int], text: str
 ) -> None:
     """Limits are checked before anything large is allocated."""
@@ -178,7 +178,7 @@ def test_a_field_beyond_its_limit_is_too_large_and_costs_no_memory(
     ("attributes", "needed"),
     [(0, 16), (KEYS, 32), (KEYS | NULLS, 40), (TIMESTAMPS, 40)],
 )
-def test_the_smallest_body_counts_every_column_that_is_there(attributes: int, needed: int) -> None:
-    """A count that lies upwards would take offsets and sequences that no record has."""
+def test_minimum_body_size_includes_every_column(attributes: int, needed: int) -> None:
+    """Too high a count would use up offsets and sequences without records."""
     with pytest.raises(BadHeader, match=f"3 records need at least {needed}"):
         check(batch_around(bytes(needed - 8), count=3, attributes=attributes))

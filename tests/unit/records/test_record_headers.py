@@ -1,4 +1,4 @@
-"""The headers of records, as blobs of their own."""
+"""Encoding of record headers."""
 
 import pytest
 from hypothesis import given
@@ -10,16 +10,16 @@ from unit.records.strategies import HEADERS
 
 
 @given(HEADERS)
-def test_headers_come_out_as_they_went_in(headers: Headers) -> None:
+def test_headers_round_trip(headers: Headers) -> None:
     assert decode_headers(encode_headers(headers)) == headers
 
 
-def test_no_headers_are_no_bytes() -> None:
+def test_empty_headers_are_encoded_as_no_bytes() -> None:
     assert encode_headers(()) == b""
     assert decode_headers(b"") == ()
 
 
-def test_a_pair_is_its_lengths_and_its_bytes() -> None:
+def test_header_pair_is_encoded_with_length_prefixes() -> None:
     assert encode_headers((("é", b"xyz"),)) == b"\x02\x00\xc3\xa9\x03\x00\x00\x00xyz"
 
 
@@ -29,8 +29,8 @@ def test_order_and_repeated_names_are_kept() -> None:
 
 
 @given(HEADERS.filter(bool))
-def test_a_blob_cut_at_any_byte_is_shorter_or_refused(headers: Headers) -> None:
-    """What a cut leaves is whole pairs from the front, or an error; never a pair that was not there."""
+def test_truncated_blob_is_a_prefix_or_refused(headers: Headers) -> None:
+    """A truncated blob has the first pairs, or is an error; it never has other pairs."""
     blob = encode_headers(headers)
     for length in range(len(blob)):
         try:
@@ -41,7 +41,7 @@ def test_a_blob_cut_at_any_byte_is_shorter_or_refused(headers: Headers) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_arbitrary_bytes_are_refused_or_are_what_encode_would_have_written(blob: bytes) -> None:
+def test_arbitrary_blob_is_refused_or_canonical(blob: bytes) -> None:
     try:
         headers = decode_headers(blob)
     except BadRecordHeaders:
@@ -59,6 +59,6 @@ def test_records_with_equal_headers_share_one_tuple() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 256])
-def test_as_many_headers_as_allowed_fit(count: int) -> None:
+def test_header_count_limit_is_exact(count: int) -> None:
     headers = (("name", b"value"),) * count
     assert decode_headers(encode_headers(headers)) == headers

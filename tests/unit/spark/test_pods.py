@@ -1,4 +1,4 @@
-"""What runs in pods of Pipelines: how a driver begins and ends, what an executor runs, what is told meanwhile."""
+"""Driver and executor pods of Pipelines: start, exit, and progress."""
 
 import io
 import json
@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flotilla_spark import driver, executor, reporting
-from flotilla_spark.reporting import Report, Server
+from flotilla_spark import driver, executor, progress
+from flotilla_spark.progress import ProgressReport, ProgressServer
 
-TOLD = {
+VARIABLES = {
     "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.1:7078",
     "SPARK_EXECUTOR_ID": "3",
     "SPARK_EXECUTOR_CORES": "2",
@@ -23,22 +23,24 @@ TOLD = {
 }
 
 
-def test_an_executor_runs_what_spark_has_told_it() -> None:
+def test_executor_command_is_built_from_the_variables_that_spark_sets() -> None:
     options = {f"SPARK_JAVA_OPT_{at}": f"-Dat={at}" for at in range(12)}
-    words = executor.command({**TOLD, **options, "JAVA_HOME": "/java"}, Path("/spark"))
+    words = executor.command({**VARIABLES, **options, "JAVA_HOME": "/java"}, Path("/spark"))
     assert words[0] == "/java/bin/java"
-    assert words[1:13] == [f"-Dat={at}" for at in range(12)]  # as numbers, and not as texts
+    assert words[1:13] == [f"-Dat={at}" for at in range(12)]  # sorted as numbers
     assert words[13:17] == ["-Xms1024m", "-Xmx1024m", "-cp", "/spark/jars/*"]
-    assert words[words.index("--driver-url") + 1] == TOLD["SPARK_DRIVER_URL"]
+    assert words[words.index("--driver-url") + 1] == VARIABLES["SPARK_DRIVER_URL"]
     assert words[words.index("--podName") + 1] == "stats-exec-3"
 
 
-def test_an_executor_that_was_told_nothing_says_what_it_lacks() -> None:
-    with pytest.raises(executor.NotTold, match="SPARK_EXECUTOR_ID"):
-        executor.command({name: value for name, value in TOLD.items() if name != "SPARK_EXECUTOR_ID"}, Path("/spark"))
+def test_executor_names_missing_variables() -> None:
+    with pytest.raises(executor.VariableMissing, match="SPARK_EXECUTOR_ID"):
+        executor.command(
+            {name: value for name, value in VARIABLES.items() if name != "SPARK_EXECUTOR_ID"}, Path("/spark")
+        )
 
 
-def test_settings_are_written_where_spark_reads_them(tmp_path: Path) -> None:
+def test_driver_writes_settings_to_the_spark_conf_dir(tmp_path: Path) -> None:
     properties = {"spark.master": "local[2]", "spark.a": "one\\two\nthree"}
     given = {"SPARK_PROPERTIES": json.dumps(properties), "SPARK_EXECUTOR_TEMPLATE": '{"kind": "Pod"}'}
     assert driver.write_settings(given, tmp_path / "conf") == {"SPARK_CONF_DIR": str(tmp_path / "conf")}
@@ -48,25 +50,25 @@ def test_settings_are_written_where_spark_reads_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 100, 5_000])
-def test_what_is_left_behind_fits(partitions: int) -> None:
-    """Kubernetes keeps 4096 bytes: the reason before the offsets."""
+def test_termination_message_fits_into_4096_bytes(partitions: int) -> None:
+    """Kubernetes keeps 4096 bytes. The failure takes precedence over offsets."""
     progress = {"time": "2026-03-01T12:00:00Z", "offsets": {"logs": {str(at): 10**9 for at in range(partitions)}}}
-    written = driver.farewell("é" * 3_000, progress)
+    written = driver.termination_message("é" * 3_000, progress)
     assert len(written) <= 4096
-    told = json.loads(written)
-    assert told["failure"].startswith("é" * 200)
+    message = json.loads(written)
+    assert message["failure"].startswith("é" * 200)
 
 
-def test_a_short_farewell_has_everything() -> None:
+def test_short_termination_message_is_complete() -> None:
     progress = {"time": "2026-03-01T12:00:00Z", "offsets": {"logs": {"0": 5}}}
-    assert json.loads(driver.farewell(None, progress)) == {"failure": None, "progress": progress}
+    assert json.loads(driver.termination_message(None, progress)) == {"failure": None, "progress": progress}
 
 
 @pytest.mark.parametrize(
     ("text", "code"),
     [("x = 1", 0), ("raise SystemExit(3)", 3), ("raise SystemExit('no room')", 1), ("raise SystemExit", 0)],
 )
-def test_an_application_is_run_as_python_would(
+def test_driver_runs_an_application_as_python_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, code: int
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["before"])
@@ -79,33 +81,33 @@ def test_an_application_is_run_as_python_would(
     assert driver.run(str(file), ["one"]) == code
 
 
-def test_the_last_words_are_remembered() -> None:
+def test_tee_stream_returns_the_last_line() -> None:
     out = io.StringIO()
-    memory = driver.Memory(out)
-    print("usage: …", file=memory)
-    print("it needs a topic\n\n", file=memory)
-    assert memory.last() == "it needs a topic"
+    stream = driver.TeeStream(out)
+    print("usage: …", file=stream)
+    print("it needs a topic\n\n", file=stream)
+    assert stream.last() == "it needs a topic"
     assert out.getvalue() == "usage: …\nit needs a topic\n\n\n"
 
 
 @pytest.mark.parametrize("text", [None, "", "5", "not JSON", '{"a": 1}', '{"a": {"b": "c"}}', "[1]"])
-def test_offsets_of_other_sources_are_none(text: str | None) -> None:
-    assert reporting.read_offsets(text) == {}
+def test_offsets_of_other_sources_are_ignored(text: str | None) -> None:
+    assert progress.read_offsets(text) == {}
 
 
-def test_of_several_queries_what_all_have_read_counts() -> None:
-    report = Report()
-    assert report.look() is None
-    report.hear("one", {"batch": 1}, [{"logs": {"0": 5, "1": 7}}])
-    report.hear("two", {"batch": 9}, [{"logs": {"0": 3}}, {"orders": {"0": 1}}])
-    assert report.look() == {"batch": 9, "offsets": {"logs": {"0": 3, "1": 7}, "orders": {"0": 1}}}
+def test_progress_of_several_queries_has_the_lowest_offset_of_each_partition() -> None:
+    report = ProgressReport()
+    assert report.snapshot() is None
+    report.record("one", {"batch": 1}, [{"logs": {"0": 5, "1": 7}}])
+    report.record("two", {"batch": 9}, [{"logs": {"0": 3}}, {"orders": {"0": 1}}])
+    assert report.snapshot() == {"batch": 9, "offsets": {"logs": {"0": 3, "1": 7}, "orders": {"0": 1}}}
 
 
-def test_whoever_asks_is_told_how_far_it_is() -> None:
-    report = Report()
-    with Server(report, 0) as server:
+def test_progress_server_returns_the_last_progress() -> None:
+    report = ProgressReport()
+    with ProgressServer(report, 0) as server:
         url = f"http://127.0.0.1:{server.port}"
         assert httpx.get(f"{url}/progress").json() is None
-        report.hear("one", {"batch": 1}, [{"logs": {"0": 5}}])
+        report.record("one", {"batch": 1}, [{"logs": {"0": 5}}])
         assert httpx.get(f"{url}/progress").json() == {"batch": 1, "offsets": {"logs": {"0": 5}}}
         assert httpx.get(f"{url}/etc/passwd").status_code == 404

@@ -10,28 +10,26 @@ def commit(tenure: Tenure, offset: int, at: float, took: float = 0.5, partition:
     return Accepted(partition, offset, tenure, at, at + took)
 
 
-def test_a_partition_that_goes_to_another_member_and_back_is_fine() -> None:
+def test_partition_that_moves_to_another_member_and_back_is_valid() -> None:
     commits = [commit(ONE, 1, 1), commit(ONE, 2, 2), commit(TWO, 2, 3), commit(TWO, 5, 4), commit(BACK, 6, 5)]
     assert violations([Name("p", 1)], [Name("p", 1), Name("p", 2)], commits) == []
 
 
-def test_commits_that_overlap_in_time_prove_nothing() -> None:
+def test_commits_that_overlap_in_time_are_not_a_violation() -> None:
     assert violations([], [], [commit(ONE, 2, 1, took=5), commit(TWO, 1, 2), commit(TWO, 3, 7)]) == []
 
 
-def test_a_record_that_nobody_processed_is_found() -> None:
-    assert violations([Name("p", 1)], [], []) == [
-        "Name(producer='p', number=1) was acknowledged, and nobody processed it"
-    ]
+def test_unprocessed_record_is_a_violation() -> None:
+    assert violations([Name("p", 1)], [], []) == ["Name(producer='p', number=1) was acknowledged, but not processed"]
 
 
-def test_two_owners_at_a_time_are_found() -> None:
+def test_two_owners_at_a_time_are_a_violation() -> None:
     found = violations([], [], [commit(ONE, 1, 1), commit(TWO, 2, 2), commit(ONE, 3, 3)])
     assert len(found) == 1
     assert "interleave" in found[0]
 
 
-def test_an_owner_that_goes_back_behind_the_one_before_it_is_found() -> None:
+def test_decreasing_committed_offset_is_a_violation() -> None:
     found = violations([], [], [commit(ONE, 5, 1), commit(TWO, 3, 2), commit(TWO, 3, 2, partition=1)])
     assert len(found) == 1
     assert "committed 3 after" in found[0]

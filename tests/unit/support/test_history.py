@@ -34,12 +34,12 @@ GOOD = [send("a1", OK, 0), send("b1", OK, 1), send("a2", UNKNOWN), send("a3", OK
         [replica("x", "a3", 3)],
     ],
 )
-def test_a_history_that_keeps_the_guarantees_is_accepted(replicas: list[Replica]) -> None:
+def test_history_that_keeps_the_guarantees_has_no_violations(replicas: list[Replica]) -> None:
     reads = [Read("c", 0, 0, name("a1")), Read("c", 0, 1, name("b1")), Read("c", 0, 3, name("a3"))]
     assert violations(GOOD, replicas, reads) == []
 
 
-def test_an_unknown_record_may_be_missing() -> None:
+def test_record_with_unknown_outcome_may_be_missing() -> None:
     assert violations([send("a1", OK, 0), send("a2", UNKNOWN)], [replica("x", "a1")]) == []
 
 
@@ -54,13 +54,13 @@ def test_an_unknown_record_may_be_missing() -> None:
         ([send("a1", OK, 0)], [replica("x", "a1 a1")], "is there 2 times"),
         ([send("a1", UNKNOWN)], [replica("x", "a1 a1")], "is there 2 times"),
         ([send("a1", FAILED)], [replica("x", "a1")], "had failed, and is at offset 0"),
-        ([], [replica("x", "a1")], "nobody sent"),
+        ([], [replica("x", "a1")], "was never sent"),
         ([send("a1", UNKNOWN), send("a2", UNKNOWN)], [replica("x", "a2 a1")], "was sent after"),
         ([send("a1", OK, 0)], [replica("x", "a1"), replica("y", "a2")], "y holds"),
         ([send("a1", OK, 0, partition=3)], [replica("x", "a1")], "partition 3: no replica is left"),
     ],
 )
-def test_each_way_to_break_a_guarantee_is_named(sends: list[Send], replicas: list[Replica], what: str) -> None:
+def test_each_violation_of_a_guarantee_is_reported(sends: list[Send], replicas: list[Replica], what: str) -> None:
     assert any(what in text for text in violations(sends, replicas))
 
 
@@ -70,17 +70,17 @@ def test_each_way_to_break_a_guarantee_is_named(sends: list[Send], replicas: lis
         ([(0, "a1"), (0, "a1")], "read offset 0 after 0"),
         ([(1, "b1"), (0, "a1")], "read offset 0 after 1"),
         ([(0, "b1")], "where"),
-        ([(7, "a1")], "which nobody holds"),
+        ([(7, "a1")], "no replica holds it"),
     ],
 )
-def test_each_way_to_read_wrongly_is_named(reads: list[tuple[int, str]], what: str) -> None:
+def test_each_invalid_read_is_reported(reads: list[tuple[int, str]], what: str) -> None:
     sends = [send("a1", OK, 0), send("b1", OK, 1)]
     given_reads = [Read("c", 0, offset, name(text)) for offset, text in reads]
     assert any(what in text for text in violations(sends, [replica("x", "a1 b1")], given_reads))
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=30), st.data())
-def test_losing_any_acknowledged_record_is_noticed(producers: list[str], data: st.DataObject) -> None:
+def test_loss_of_any_acknowledged_record_is_reported(producers: list[str], data: st.DataObject) -> None:
     records = [Name(producer, number) for number, producer in enumerate(producers)]
     sends = [Send(record, 0, OK, offset) for offset, record in enumerate(records)]
     assert violations(sends, [Replica("x", 0, records)]) == []

@@ -18,7 +18,7 @@ with running_postgres() as server:
 """
 
 
-def test_a_server_ends_and_its_folder_goes_when_its_holder_is_killed() -> None:
+def test_server_stops_and_its_folder_is_deleted_when_its_user_is_killed() -> None:
     command = [sys.executable, "-c", HOLDER]
     environment = {"PYTHONPATH": str(Path(postgres.__file__).parent.parent)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as holder:

@@ -1,4 +1,4 @@
-"""The fake behaves as a system does: the same bodies run against real servers in tests/system/test_fake.py."""
+"""The fake behaves like real servers: tests/system/test_fake.py runs the same bodies against these."""
 
 from collections.abc import Iterator
 
@@ -15,5 +15,5 @@ def fake() -> Iterator[FakeFlotilla]:
 
 
 @pytest.mark.parametrize("body", BODIES, ids=name_of)
-def test_the_fake_behaves_as_a_system_does(fake: FakeFlotilla, body: Body) -> None:
+def test_fake_behaves_like_real_servers(fake: FakeFlotilla, body: Body) -> None:
     body(fake.url, name_of(body))

@@ -1,14 +1,14 @@
-"""Groups in memory, by a clock that a test moves."""
+"""In-memory consumer groups, with a clock that the test controls."""
 
 import secrets
 
 import pytest
 
 from flotilla.groups.offsets import Commit
-from flotilla.groups.state import Place, Strategy
-from flotilla.serving.errors import Refusal
+from flotilla.groups.state import PartitionId, Strategy
+from flotilla.protocol.errors import Refusal
 from flotilla.testing.coordinator import Coordinator
-from flotilla.testing.world import Broker, Settings, World
+from flotilla.testing.state import Broker, ClusterState, Settings
 
 
 class Bench:
@@ -16,21 +16,21 @@ class Bench:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.world = World([Broker("a" * 32, "127.0.0.1:1")], secrets.token_bytes)
-        self.topic = self.world.create("t", 2, 1, Settings())
-        self.groups = Coordinator(self.world, lambda: self.now)
+        self.state = ClusterState([Broker("a" * 32, "broker-1", "127.0.0.1:1")], secrets.token_bytes)
+        self.topic = self.state.create("t", 2, 1, Settings())
+        self.groups = Coordinator(self.state, lambda: self.now)
 
     def join(self, member: str, name: str = "g") -> int:
-        return self.groups.join(name, member, ["t"], 1000, Strategy.STICKY).told.generation
+        return self.groups.join(name, member, ["t"], 1000, Strategy.STICKY).assignment.generation
 
-    def place(self, partition: int = 0) -> Place:
-        return Place(self.topic.id, partition)
+    def tp(self, partition: int = 0) -> PartitionId:
+        return PartitionId(self.topic.id, partition)
 
-    def commit(self, offset: int, member: tuple[str, int] | None = None) -> list[Place]:
-        return self.groups.commit("g", [Commit(place=self.place(), offset=offset)], member)
+    def commit(self, offset: int, member: tuple[str, int] | None = None) -> list[PartitionId]:
+        return self.groups.commit("g", [Commit(tp=self.tp(), offset=offset)], member)
 
 
-def test_who_is_silent_for_too_long_is_taken_out_and_who_beats_stays() -> None:
+def test_member_without_heartbeats_expires() -> None:
     bench = Bench()
     one, two = bench.join("one"), bench.join("two")
     bench.now = 0.9
@@ -42,11 +42,11 @@ def test_who_is_silent_for_too_long_is_taken_out_and_who_beats_stays() -> None:
     with pytest.raises(Refusal, match="the group has no such member") as refused:
         bench.groups.heartbeat("g", "one", one, None)
     assert refused.value.code == "unknown_member"
-    assert len(bench.groups.sync("g", "two", two, []).told.assigned) == 2
+    assert len(bench.groups.sync("g", "two", two, []).assignment.assigned) == 2
 
 
-def test_a_group_that_is_deleted_leaves_its_generation_to_those_that_come() -> None:
-    """What was said in the old one is never taken for something said in the new one."""
+def test_recreated_group_starts_above_the_deleted_generation() -> None:
+    """Requests for the deleted group are never accepted by the new one."""
     bench = Bench()
     old = bench.join("one")
     bench.commit(5, ("one", old))
@@ -58,37 +58,37 @@ def test_a_group_that_is_deleted_leaves_its_generation_to_those_that_come() -> N
         bench.commit(6, ("one", old))
 
 
-def test_a_topic_that_is_gone_takes_its_commits_and_partitions_along() -> None:
+def test_deleted_topic_removes_its_commits_and_assignments() -> None:
     bench = Bench()
     bench.commit(5)
     generation = bench.join("one")
-    bench.world.delete("t")
+    bench.state.delete("t")
     bench.groups.sweep()
     assert bench.groups.commits_of("g") == {}
     assert bench.groups.require("g").holdings == {}
-    assert bench.groups.sync("g", "one", generation, []).told.assigned == ()
+    assert bench.groups.sync("g", "one", generation, []).assignment.assigned == ()
 
 
-def test_partitions_that_come_are_dealt_out() -> None:
+def test_new_partitions_are_assigned() -> None:
     bench = Bench()
     generation = bench.join("one")
-    bench.world.grow(bench.topic, 5)
+    bench.state.grow(bench.topic, 5)
     bench.groups.sweep()
     assert bench.groups.heartbeat("g", "one", generation, 2).should_sync
-    told = bench.groups.sync("g", "one", generation, [bench.place(0), bench.place(1)]).told
-    assert told.assigned == tuple(bench.place(at) for at in range(5))
+    assignment = bench.groups.sync("g", "one", generation, [bench.tp(0), bench.tp(1)]).assignment
+    assert assignment.assigned == tuple(bench.tp(at) for at in range(5))
 
 
-def test_a_commit_is_all_or_nothing() -> None:
+def test_commit_is_atomic() -> None:
     bench = Bench()
     one = bench.join("one")
     bench.join("two")
-    both = [Commit(place=bench.place(at), offset=3) for at in (0, 1)]
-    bench.groups.sync("g", "one", one, [bench.place(0), bench.place(1)])  # it hears that it is to let go of one
-    bench.groups.sync("g", "one", 2, [bench.place(0)])
-    two = bench.groups.sync("g", "two", 2, []).told
-    assert two.assigned == (bench.place(1),)
-    assert bench.groups.commit("g", both, ("one", 2)) == [bench.place(1)]
+    both = [Commit(tp=bench.tp(at), offset=3) for at in (0, 1)]
+    bench.groups.sync("g", "one", one, [bench.tp(0), bench.tp(1)])  # the response revokes one of them
+    bench.groups.sync("g", "one", 2, [bench.tp(0)])
+    two = bench.groups.sync("g", "two", 2, []).assignment
+    assert two.assigned == (bench.tp(1),)
+    assert bench.groups.commit("g", both, ("one", 2)) == [bench.tp(1)]
     assert bench.groups.commits_of("g") == {}
     assert bench.groups.commit("g", both[:1], ("one", 2)) == []
-    assert {place.partition: commit.offset for place, commit in bench.groups.commits_of("g").items()} == {0: 3}
+    assert {tp.partition: commit.offset for tp, commit in bench.groups.commits_of("g").items()} == {0: 3}

@@ -1,4 +1,4 @@
-"""The examples of docs/testing.md run, and those of docs/client.md hold for the fake as they do for a system."""
+"""The examples of docs/testing.md and docs/client.md run with the fake."""
 
 import doctest
 import re
@@ -24,19 +24,19 @@ def run(*command: str) -> str:
     return done.stdout
 
 
-def test_the_example_of_a_test_passes(tmp_path: Path) -> None:
+def test_example_test_of_the_docs_passes(tmp_path: Path) -> None:
     example = tmp_path / "test_orders.py"
     example.write_text(blocks("testing.md", "python")[0], encoding="utf-8")
     assert "1 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(example))
 
 
-def test_the_example_of_what_goes_wrong_prints_what_is_said_of_it() -> None:
+def test_fault_example_prints_the_documented_output() -> None:
     (printed,) = blocks("testing.md", "text")
     assert run("-c", blocks("testing.md", "python")[1]) == printed
 
 
-def test_the_examples_of_the_client_hold_for_the_fake() -> None:
-    """They are run against real servers as well, as part of the tests of the client."""
+def test_client_examples_of_the_docs_pass_with_the_fake() -> None:
+    """The tests of the client also run them against real servers."""
     said: list[str] = []
     with FakeFlotilla() as fake:
         text = "\n".join(blocks("client.md", "pycon"))

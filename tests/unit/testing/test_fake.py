@@ -1,4 +1,4 @@
-"""The fake in the hands of a test: its beginning and end, what it shows, and what it is asked to do wrong."""
+"""FakeFlotilla: start and close, stored records, and fault injection."""
 
 import asyncio
 import threading
@@ -31,17 +31,17 @@ def values(fake: FakeFlotilla, topic: str = "t") -> list[bytes]:
     return [record.value for record in fake.records(topic)]
 
 
-# -- beginning and end ------------------------------------------------------------------------------------
+# -- start and close --------------------------------------------------------------------------------------
 
 
-def test_a_fake_runs_between_its_beginning_and_its_end() -> None:
+def test_fake_runs_between_start_and_close() -> None:
     fake = FakeFlotilla()
-    with pytest.raises(RuntimeError, match="does not run"):
+    with pytest.raises(RuntimeError, match="this fake is not running"):
         _ = fake.url
     fake.close()
-    for _ in range(2):  # it may begin again, and is empty then
+    for _ in range(2):  # it can be started again, and is empty then
         fake.start()
-        with pytest.raises(RuntimeError, match="runs already"):
+        with pytest.raises(RuntimeError, match="already running"):
             fake.start()
         client = fake.client()
         client.topics.create("t")
@@ -52,8 +52,8 @@ def test_a_fake_runs_between_its_beginning_and_its_end() -> None:
         FakeFlotilla(brokers=0)
 
 
-def test_nothing_of_a_fake_is_left_behind() -> None:
-    """Its thread has ended, and nobody answers at its port."""
+def test_closed_fake_leaves_no_thread_and_no_port() -> None:
+    """Its thread has ended, and its port refuses connections."""
     before = threading.active_count()
     with FakeFlotilla() as fake:
         url = fake.url
@@ -63,7 +63,7 @@ def test_nothing_of_a_fake_is_left_behind() -> None:
         httpx.get(url, timeout=1)
 
 
-def test_several_fakes_know_nothing_of_each_other(fake: FakeFlotilla) -> None:
+def test_fakes_are_independent(fake: FakeFlotilla) -> None:
     with FakeFlotilla(brokers=1) as other:
         fake.client().topics.create("t")
         assert other.client().topics.list() == ()
@@ -71,7 +71,7 @@ def test_several_fakes_know_nothing_of_each_other(fake: FakeFlotilla) -> None:
         assert len({broker.url for broker in fake.client().brokers.list()} | {fake.url}) == 4
 
 
-def test_an_asynchronous_client_works_on_the_loop_of_a_test(fake: FakeFlotilla) -> None:
+def test_async_client_runs_on_the_event_loop_of_the_test(fake: FakeFlotilla) -> None:
     async def run() -> list[bytes]:
         async with fake.async_client() as client:
             await client.topics.create("t", partitions=1)
@@ -83,8 +83,8 @@ def test_an_asynchronous_client_works_on_the_loop_of_a_test(fake: FakeFlotilla) 
     assert asyncio.run(run()) == [b"one"]
 
 
-def test_the_time_is_what_a_test_says() -> None:
-    """So that what depends on append times can be tested without waiting."""
+def test_append_times_use_the_clock_of_the_test() -> None:
+    """Tests of append times need no waiting."""
     now = [1000]
     with FakeFlotilla(now_ms=lambda: now[0]) as fake, fake.client() as client:
         client.topics.create("t", partitions=1)
@@ -96,7 +96,7 @@ def test_the_time_is_what_a_test_says() -> None:
         assert [one.offset for one in client.topics.offsets("t", 2000)] == [1]
 
 
-def test_records_can_be_looked_at_and_all_can_be_forgotten(fake: FakeFlotilla) -> None:
+def test_records_returns_stored_records_and_clear_deletes_them(fake: FakeFlotilla) -> None:
     client = fake.client()
     client.topics.create("t", partitions=2)
     with client.producer() as producer:
@@ -112,17 +112,17 @@ def test_records_can_be_looked_at_and_all_can_be_forgotten(fake: FakeFlotilla) -
         fake.records("t")
 
 
-# -- what goes wrong --------------------------------------------------------------------------------------
+# -- fault injection --------------------------------------------------------------------------------------
 
 
-def test_who_cannot_be_reached_is_reached_again(fake: FakeFlotilla) -> None:
-    """Connections are cut, new ones are refused, and nothing is lost: a producer goes on when it can."""
+def test_producer_resumes_after_unreachable_servers(fake: FakeFlotilla) -> None:
+    """Connections are cut, new ones are refused, and the producer delivers all records later."""
     client = fake.client(request_s=0.3)
     client.topics.create("t", partitions=1)
     with client.producer() as producer:
         producer.send("t", b"before").result(SOON_S)
         with fake.unreachable():
-            with pytest.raises(ServerUnreachable, match="cannot be connected to"):
+            with pytest.raises(ServerUnreachable, match="cannot connect to"):
                 client.topics.list()
             during = producer.send("t", b"during")
             assert not during.done()
@@ -130,7 +130,7 @@ def test_who_cannot_be_reached_is_reached_again(fake: FakeFlotilla) -> None:
     assert values(fake) == [b"before", b"during"]
 
 
-def test_a_consumer_goes_on_after_its_connections_were_cut(fake: FakeFlotilla) -> None:
+def test_consumer_resumes_after_cut_connections(fake: FakeFlotilla) -> None:
     client = fake.client()
     client.topics.create("t", partitions=1)
     with client.producer() as producer, client.consumer("t") as consumer:
@@ -144,8 +144,8 @@ def test_a_consumer_goes_on_after_its_connections_were_cut(fake: FakeFlotilla) -
         assert record.value == b"two"
 
 
-def test_brokers_alone_cannot_be_reached_and_managers_pass_on(fake: FakeFlotilla) -> None:
-    """The way is found out."""
+def test_client_uses_managers_if_only_brokers_are_unreachable(fake: FakeFlotilla) -> None:
+    """The client routes appends through managers."""
     client = fake.client()
     client.topics.create("t", partitions=1)
     with fake.unreachable("brokers"), client.producer() as producer:
@@ -156,7 +156,7 @@ def test_brokers_alone_cannot_be_reached_and_managers_pass_on(fake: FakeFlotilla
         pass
 
 
-def test_an_answer_that_is_lost_does_not_double_records(fake: FakeFlotilla) -> None:
+def test_lost_response_does_not_duplicate_records(fake: FakeFlotilla) -> None:
     """Guarantee 3: retries do not duplicate."""
     client = fake.client()
     client.topics.create("t", partitions=1)
@@ -167,8 +167,8 @@ def test_an_answer_that_is_lost_does_not_double_records(fake: FakeFlotilla) -> N
     assert values(fake) == [b"one", b"two"]
 
 
-def test_a_record_whose_answers_are_all_lost_is_unknown_and_may_be_there(fake: FakeFlotilla) -> None:
-    """The outcome is ok, failed or unknown; a lost answer is never "failed"."""
+def test_outcome_is_unknown_if_all_responses_are_lost(fake: FakeFlotilla) -> None:
+    """The outcome is ok, failed or unknown; a lost response is never "failed"."""
     client = fake.client()
     client.topics.create("t", partitions=1)
     fake.lose_answers(times=None)
@@ -177,15 +177,15 @@ def test_a_record_whose_answers_are_all_lost_is_unknown_and_may_be_there(fake: F
     assert values(fake) == [b"there"]
 
 
-def test_what_must_not_be_said_twice_is_unknown_if_its_answer_is_lost(fake: FakeFlotilla) -> None:
+def test_outcome_of_non_idempotent_request_is_unknown_if_its_response_is_lost(fake: FakeFlotilla) -> None:
     client = fake.client()
     fake.lose_answers(path="/v1/topics")
     with pytest.raises(OutcomeUnknown):
         client.topics.create("t")
-    assert [topic.name for topic in client.topics.list()] == ["t"], "it was done all the same"
+    assert [topic.name for topic in client.topics.list()] == ["t"], "the request took effect"
 
 
-def test_requests_are_refused_as_often_as_asked_for(fake: FakeFlotilla) -> None:
+def test_requests_are_refused_the_given_number_of_times(fake: FakeFlotilla) -> None:
     client = fake.client()
     fake.refuse("/v1/topics", "forbidden", times=2, message="not you", scope="admin")
     for _ in range(2):
@@ -193,7 +193,7 @@ def test_requests_are_refused_as_often_as_asked_for(fake: FakeFlotilla) -> None:
             client.topics.create("t")
         assert (refused.value.code, refused.value.details) == ("forbidden", {"scope": "admin"})
     client.topics.create("t", partitions=1)
-    fake.refuse("/v1/append", "unavailable", times=3)  # what may pass is tried again, and nobody notices
+    fake.refuse("/v1/append", "unavailable", times=3)  # retryable: the producer retries
     with client.producer() as producer:
         assert producer.send("t", b"one").result(SOON_S).offset == 0
     fake.refuse("/v1/topics", "conflict", times=None)
@@ -203,15 +203,15 @@ def test_requests_are_refused_as_often_as_asked_for(fake: FakeFlotilla) -> None:
     assert len(client.topics.list()) == 1
 
 
-def test_people_are_refused_in_their_own_shape(fake: FakeFlotilla) -> None:
+def test_simple_api_refusal_has_its_own_format(fake: FakeFlotilla) -> None:
     fake.refuse("/topics", "busy", message="Come back later.")
     response = httpx.get(f"{fake.url}/topics")
     assert (response.status_code, response.json()) == (429, {"status": "failure", "message": "Come back later."})
     assert response.headers["retry-after"] == "1"
 
 
-def test_answers_take_as_long_as_asked_for(fake: FakeFlotilla) -> None:
-    """What was asked for is done at once, so that a client that does not wait cannot know."""
+def test_delay_delays_the_response_but_not_the_request(fake: FakeFlotilla) -> None:
+    """The request is processed at once, so the outcome is unknown to a client that does not wait."""
     client = fake.client(request_s=SOON_S)
     with fake.delay(0.2, "/v1/topics"):
         began = time.monotonic()
@@ -229,15 +229,13 @@ def test_answers_take_as_long_as_asked_for(fake: FakeFlotilla) -> None:
 @pytest.mark.parametrize(
     ("path", "code", "times", "said"),
     [
-        ("/", "sorry", 1, "'sorry' is no code of a refusal; there are bad_batch, "),
-        ("v1", "busy", 1, "'v1' is no beginning of a path"),
-        ("/", "busy", 0, "0 times cannot be"),
+        ("/", "sorry", 1, "unknown error code 'sorry'; use one of bad_batch, "),
+        ("v1", "busy", 1, "path is 'v1'; it must start with a slash"),
+        ("/", "busy", 0, "times is 0; it must be at least 1"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused_at_once(
-    fake: FakeFlotilla, path: str, code: str, times: int, said: str
-) -> None:
+def test_invalid_fault_raises_value_error(fake: FakeFlotilla, path: str, code: str, times: int, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         fake.refuse(path, code, times)
-    with pytest.raises(ValueError, match="a delay of -1 s cannot be"), fake.delay(-1):
+    with pytest.raises(ValueError, match="delay is -1 s; it must be at least 0"), fake.delay(-1):
         pass

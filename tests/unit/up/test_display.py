@@ -1,23 +1,23 @@
-"""What people see."""
+"""Output of `flotilla up`."""
 
 import io
 from pathlib import Path
 
-from flotilla.up.display import Display, ToTry, describe_waiting, try_lines, wants_color
+from flotilla.up.display import Display, QuickStart, describe_unready, quick_start_commands, wants_color
 from flotilla.up.options import Options
-from flotilla.up.plan import make_plan, wanted_ports
-from flotilla.up.supervision import Phase, Tone, Watched
+from flotilla.up.plan import make_plan, port_names
+from flotilla.up.supervision import Phase, ProcessState, Severity
 
 
 class Terminal(io.StringIO):
-    """A stream that somebody looks at."""
+    """A stream that is a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 class Broken(io.StringIO):
-    """A stream whose reader is gone."""
+    """A stream whose reader has closed the pipe."""
 
     writes = 0
 
@@ -26,7 +26,7 @@ class Broken(io.StringIO):
         raise BrokenPipeError(text)
 
 
-def test_colour_is_for_terminals_whose_owners_do_not_mind() -> None:
+def test_color_needs_a_terminal_and_no_opt_out() -> None:
     assert wants_color(Terminal(), {}, no_color=False)
     assert not wants_color(Terminal(), {}, no_color=True)
     assert not wants_color(Terminal(), {"NO_COLOR": "1"}, no_color=False)
@@ -34,14 +34,14 @@ def test_colour_is_for_terminals_whose_owners_do_not_mind() -> None:
     assert not wants_color(io.StringIO(), {}, no_color=False)
 
 
-def test_the_table_says_what_runs_where() -> None:
+def test_table_shows_address_and_state_of_processes() -> None:
     options = Options(brokers=1, readers=1, port=8080)
-    ports = {name: 20_000 + at for at, name in enumerate(wanted_ports(options))}
+    ports = {name: 20_000 + at for at, name in enumerate(port_names(options))}
     children = make_plan(options, Path("/d"), 8080, ports, "s")
     watched = {
-        "broker-1": Watched("broker-1", Phase.READY, pid=11),
-        "writer": Watched("writer", Phase.WAITING),
-        "reader-1": Watched("reader-1", Phase.UNREADY, pid=13),
+        "broker-1": ProcessState("broker-1", Phase.READY, pid=11),
+        "writer": ProcessState("writer", Phase.WAITING),
+        "reader-1": ProcessState("reader-1", Phase.UNREADY, pid=13),
     }
     out = io.StringIO()
     Display(out, color=False).table(children, watched)
@@ -57,17 +57,17 @@ reader-1  reader  http://127.0.0.1:8080 and 127.0.0.1:20003  13   not ready
     )
 
 
-def test_a_line_has_the_time_and_colour_only_on_a_terminal() -> None:
+def test_event_has_time_and_color_only_on_a_terminal() -> None:
     for color in (False, True):
         out = io.StringIO()
-        Display(out, color=color, clock=lambda: 0.0).event("broker-2 was killed", Tone.BAD)
+        Display(out, color=color, clock=lambda: 0.0).event("broker-2 was killed", Severity.ERROR)
         assert ("\x1b[31mbroker-2 was killed\x1b[0m" in out.getvalue()) is color
         assert "broker-2 was killed" in out.getvalue()
         assert out.getvalue().count(":") == 2
 
 
-def test_nobody_has_to_read() -> None:
-    """`flotilla up | head -1` goes on when head is gone."""
+def test_display_ignores_a_closed_pipe() -> None:
+    """`flotilla up | head -1` continues after head has ended."""
     stream = Broken()
     display = Display(stream, color=False)
     display.event("one")
@@ -75,24 +75,24 @@ def test_nobody_has_to_read() -> None:
     assert stream.writes == 1
 
 
-def test_who_is_waited_for_is_named_with_the_reason() -> None:
+def test_unready_processes_are_named_with_reason() -> None:
     watched = [
-        Watched("a", Phase.READY, pid=1),
-        Watched("b", Phase.STARTING, pid=2),
-        Watched("c", Phase.STARTING, pid=3, reason="no broker is registered"),
+        ProcessState("a", Phase.READY, pid=1),
+        ProcessState("b", Phase.STARTING, pid=2),
+        ProcessState("c", Phase.STARTING, pid=3, reason="no broker is registered"),
     ]
-    assert describe_waiting(watched) == "b (starting), c (no broker is registered)"
+    assert describe_unready(watched) == "b (starting), c (no broker is registered)"
 
 
-def test_there_are_three_lines_to_try() -> None:
-    lines = try_lines(ToTry("http://127.0.0.1:9000"))
+def test_quick_start_has_three_commands() -> None:
+    lines = quick_start_commands(QuickStart("http://127.0.0.1:9000"))
     assert len(lines) == 3
     assert all("http://127.0.0.1:9000/" in line for line in lines)
     assert "Authorization" not in "".join(lines)
 
 
-def test_where_callers_need_a_token_the_first_line_makes_one_and_the_others_show_it() -> None:
-    first, *rest = try_lines(ToTry("http://127.0.0.1:9000", Path("/data dir/secret")))
+def test_quick_start_creates_a_token_if_auth_is_on() -> None:
+    first, *rest = quick_start_commands(QuickStart("http://127.0.0.1:9000", Path("/data dir/secret")))
     assert first.startswith("export FLOTILLA_TOKEN=$(flotilla tokens create me --grant admin")
     assert "--secret-file '/data dir/secret'" in first
     assert len(rest) == 3

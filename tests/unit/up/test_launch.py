@@ -1,4 +1,4 @@
-"""Children as they are made: both ways, with small modules in place of servers."""
+"""Start of child processes by fork and spawn, with small modules instead of servers."""
 
 import os
 import subprocess
@@ -18,16 +18,16 @@ folder = Path(sys.argv[1])
 child = Child("writer", Role.WRITER, "server", ("--x", "a b"), 1, "", {"FLOTILLA_SECRET": "s"})
 environment = {**os.environ, "READ_ONLY": "true", "FLOTILLA_SECRET_FILE": "/x"}
 life, ours = os.pipe()
-around = launch.Surroundings(folder, environment, os.open(folder, os.O_RDONLY), life)
+context = launch.ChildContext(folder, environment, os.open(folder, os.O_RDONLY), life)
 
 async def main():
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGCHLD):
         loop.add_signal_handler(number, lambda: None)
-    process = (launch.fork if sys.argv[2] == "fork" else launch.execute)(child, around)
+    process = (launch.fork if sys.argv[2] == "fork" else launch.spawn)(child, context)
     while (code := process.poll()) is None:
         await asyncio.sleep(0.01)
-    process.kill()  # one that is gone already is nobody
+    process.kill()  # no effect on an ended process
     return code
 
 if sys.argv[2] == "fork":
@@ -51,9 +51,7 @@ def run(folder: Path, way: str, server: str) -> tuple[int, str]:
     return int(done.stdout), (folder / "writer.log").read_text()
 
 
-def test_a_child_gets_its_arguments_and_its_variables_and_nothing_that_would_mislead_it(
-    tmp_path: Path, way: str
-) -> None:
+def test_child_gets_arguments_and_filtered_environment(tmp_path: Path, way: str) -> None:
     server = """
         import os, sys
         print(sys.argv[1:], os.environ["FLOTILLA_SECRET"], "READ_ONLY" in os.environ)
@@ -72,17 +70,17 @@ def test_a_child_gets_its_arguments_and_its_variables_and_nothing_that_would_mis
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -9, ""),
     ],
 )
-def test_an_end_is_the_same_as_that_of_any_program(tmp_path: Path, way: str, server: str, code: int, log: str) -> None:
+def test_exit_code_of_child_is_that_of_a_program(tmp_path: Path, way: str, server: str, code: int, log: str) -> None:
     assert run(tmp_path, way, server) == (code, log)
 
 
-def test_a_mistake_goes_to_the_log(tmp_path: Path, way: str) -> None:
+def test_traceback_of_child_goes_to_the_log(tmp_path: Path, way: str) -> None:
     code, log = run(tmp_path, way, "1 / 0")
     assert code == 1
     assert log.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_a_child_can_run_a_loop_of_its_own_with_signals_of_its_own(tmp_path: Path, way: str) -> None:
+def test_child_can_run_its_own_event_loop(tmp_path: Path, way: str) -> None:
     server = """
         import asyncio, os, signal, sys
         async def main():
@@ -96,6 +94,6 @@ def test_a_child_can_run_a_loop_of_its_own_with_signals_of_its_own(tmp_path: Pat
     assert run(tmp_path, way, server) == (7, "")
 
 
-def test_two_children_draw_different_random_numbers(tmp_path: Path) -> None:
+def test_forked_children_have_different_random_numbers(tmp_path: Path) -> None:
     drawn = [run(tmp_path, "fork", "import random; print(random.random())")[1].splitlines()[-1] for _ in range(2)]
     assert drawn[0] != drawn[1]

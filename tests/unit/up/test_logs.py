@@ -1,11 +1,11 @@
-"""Logs are bounded, and their ends are shown."""
+"""Rotation and tail of logs."""
 
 from pathlib import Path
 
 from flotilla.up import logs
 
 
-def test_a_log_that_grew_too_large_is_put_aside_and_the_writer_goes_on(tmp_path: Path) -> None:
+def test_large_log_is_rotated_while_the_writer_continues(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     with path.open("ab", buffering=0) as writer:
         for turn in range(5):
@@ -18,13 +18,13 @@ def test_a_log_that_grew_too_large_is_put_aside_and_the_writer_goes_on(tmp_path:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["x.log", "x.log.1"]
 
 
-def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
+def test_missing_log_is_empty(tmp_path: Path) -> None:
     assert not logs.rotate(tmp_path / "x.log")
     assert logs.tail(tmp_path / "x.log") == []
     assert logs.size_of(tmp_path / "x.log") == 0
 
 
-def test_only_what_this_run_wrote_is_shown(tmp_path: Path) -> None:
+def test_tail_shows_only_the_current_run(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_text("old\n")
     start = logs.size_of(path)
@@ -34,13 +34,13 @@ def test_only_what_this_run_wrote_is_shown(tmp_path: Path) -> None:
     assert logs.tail(path, start, lines=99)[0] == "line 0"
 
 
-def test_a_log_that_was_emptied_since_is_shown_from_its_beginning(tmp_path: Path) -> None:
+def test_tail_of_truncated_log_starts_at_its_beginning(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(b"new\nbad \xff\n")
     assert logs.tail(path, start=10_000) == ["new", "bad �"]
 
 
-def test_a_long_log_is_not_read_as_a_whole_and_long_lines_are_cut(tmp_path: Path) -> None:
+def test_tail_limits_bytes_and_line_length(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_text("y" * 1_000_000 + "\n" + "z" * 1000 + "\n")
     assert logs.tail(path) == ["z" * 400]

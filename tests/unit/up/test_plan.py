@@ -1,4 +1,4 @@
-"""Which processes run, with which arguments; and which options are refused."""
+"""Processes and arguments of a plan, and validation of options."""
 
 from pathlib import Path
 from typing import Any
@@ -7,14 +7,14 @@ import pytest
 
 from flotilla.up.errors import OptionInvalid
 from flotilla.up.options import Options
-from flotilla.up.plan import Child, Role, api_url, make_plan, wanted_ports
+from flotilla.up.plan import Child, Role, api_url, make_plan, port_names
 
 FOLDER = Path("/data dir/x")
 
 
 def plan(**options: Any) -> dict[str, Child]:  # noqa: ANN401 - any option
     chosen = Options(**options)
-    ports = {name: 20_000 + at for at, name in enumerate(wanted_ports(chosen))}
+    ports = {name: 20_000 + at for at, name in enumerate(port_names(chosen))}
     return {child.name: child for child in make_plan(chosen, FOLDER, chosen.port, ports, "s" * 64)}
 
 
@@ -23,15 +23,16 @@ def flags(child: Child) -> dict[str, str]:
     return dict(zip(child.arguments[::2], child.arguments[1::2], strict=True))
 
 
-def test_three_brokers_one_writer_and_two_readers_run_by_default() -> None:
+def test_default_plan_has_three_brokers_one_writer_two_readers() -> None:
     roles = [(child.name, child.role) for child in plan().values()]
     brokers = [(f"broker-{n}", Role.BROKER) for n in (1, 2, 3)]
     assert roles == [*brokers, ("writer", Role.WRITER), ("reader-1", Role.READER), ("reader-2", Role.READER)]
 
 
-def test_a_broker_gets_its_folder_its_ports_and_the_writer() -> None:
+def test_broker_gets_folder_ports_and_writer_url() -> None:
     broker = plan(durability="os", log_level="debug")["broker-2"]
     assert flags(broker) == {
+        "--name": "broker-2",
         "--data": "/data dir/x/broker-2",
         "--host": "127.0.0.1",
         "--port": "20001",
@@ -44,8 +45,8 @@ def test_a_broker_gets_its_folder_its_ports_and_the_writer() -> None:
     assert broker.port == 20_001
 
 
-def test_the_secret_is_given_to_all_servers_and_never_as_an_argument() -> None:
-    """Everybody on the machine can read arguments."""
+def test_secret_is_passed_as_variable_not_as_argument() -> None:
+    """All users of the machine can read arguments."""
     for child in plan().values():
         assert not any("s" * 64 in argument for argument in child.arguments)
         assert child.variables == {"FLOTILLA_SECRET": "s" * 64, "FLOTILLA_AUTH": "off"}
@@ -62,13 +63,13 @@ def test_the_secret_is_given_to_all_servers_and_never_as_an_argument() -> None:
         ("0.0.0.0", "off", False),  # noqa: S104 - an example
     ],
 )
-def test_callers_are_checked_by_all_servers_or_by_none(host: str, auth: str, is_on: bool) -> None:
-    """By default nobody opens a queue to a network without tokens, and nobody needs one on their own machine."""
+def test_auth_is_the_same_for_all_servers(host: str, auth: str, is_on: bool) -> None:
+    """By default the API needs tokens on a network, and none on the loopback."""
     found = {child.variables["FLOTILLA_AUTH"] for child in plan(host=host, auth=auth).values()}
     assert found == {"on" if is_on else "off"}
 
 
-def test_the_writer_is_served_on_its_own_port_alone() -> None:
+def test_writer_has_only_its_own_port() -> None:
     assert flags(plan(host="0.0.0.0")["writer"]) == {  # noqa: S104 - the writer must not be there
         "--role": "writer",
         "--name": "writer",
@@ -81,7 +82,7 @@ def test_the_writer_is_served_on_its_own_port_alone() -> None:
     }
 
 
-def test_readers_share_the_port_and_have_one_of_their_own() -> None:
+def test_readers_share_the_api_port_and_have_their_own() -> None:
     children = plan(port=9000, database="postgresql://db/x")
     for name, own in (("reader-1", 20_007), ("reader-2", 20_008)):
         found = flags(children[name])
@@ -94,9 +95,9 @@ def test_readers_share_the_port_and_have_one_of_their_own() -> None:
         assert children[name].address == f"http://127.0.0.1:9000 and 127.0.0.1:{own}"
 
 
-def test_no_port_is_given_twice() -> None:
+def test_ports_are_unique() -> None:
     for options in (Options(), Options(brokers=1, readers=1), Options(brokers=16, readers=16)):
-        names = wanted_ports(options)
+        names = port_names(options)
         assert len(set(names)) == len(names) == 2 * options.brokers + 1 + options.readers
 
 
@@ -110,7 +111,7 @@ def test_no_port_is_given_twice() -> None:
         ("localhost", "http://localhost:80"),
     ],
 )
-def test_the_api_is_named_as_somebody_on_this_machine_can_use_it(host: str, url: str) -> None:
+def test_api_url_is_usable_on_this_machine(host: str, url: str) -> None:
     assert api_url(host, 80) == url
 
 
@@ -129,12 +130,12 @@ def test_the_api_is_named_as_somebody_on_this_machine_can_use_it(host: str, url:
         ({"database": "here.db"}, "--database must be a URL"),
     ],
 )
-def test_an_option_that_breaks_a_rule_is_named_with_the_rule(options: dict[str, Any], text: str) -> None:
+def test_invalid_option_is_named_with_the_rule(options: dict[str, Any], text: str) -> None:
     with pytest.raises(OptionInvalid, match=text):
         Options(**options)
 
 
-def test_it_is_known_whether_others_reach_the_api() -> None:
+def test_is_local_for_loopback_addresses() -> None:
     assert Options().is_local
     assert Options(host="::1").is_local
     assert Options(host="localhost").is_local

@@ -1,41 +1,43 @@
-"""What is done about one process, in virtual time."""
+"""Supervision of one process, in virtual time."""
 
 import signal
 from collections.abc import Sequence
 
 import pytest
 
-from flotilla.up import backoff
 from flotilla.up.supervision import (
-    SILENCE_S_MAX,
+    BACKOFF_S_MAX,
+    BACKOFF_S_MIN,
+    STABLE_S,
     START_S_MAX,
-    WELL_S,
+    UNRESPONSIVE_S_MAX,
     Action,
-    Due,
     Event,
     Exited,
     Kill,
-    NotStarted,
     Phase,
     Probed,
-    Say,
+    ProcessState,
+    ReportEvent,
     ShowLog,
     Start,
     Started,
-    Watched,
-    describe_end,
+    StartFailed,
+    TimerFired,
+    backoff_s,
+    describe_exit,
     step,
 )
 
 
 class Story:
-    """One child and its time. Whatever is to be started is started, under a new process id."""
+    """One child in virtual time. Start actions are performed, with a new process id."""
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.child = Watched("broker-1")
+        self.child = ProcessState("broker-1")
         self.pid = 0
-        self.feed(Due())
+        self.feed(TimerFired())
 
     def feed(self, event: Event) -> list[Action]:
         self.child, actions = step(self.child, event, self.now)
@@ -59,7 +61,7 @@ class Story:
     def wait_until_due(self) -> float:
         assert self.child.due is not None
         waited, self.now = self.child.due - self.now, self.child.due
-        assert self.feed(Due()) == [Start()]
+        assert self.feed(TimerFired()) == [Start()]
         return waited
 
     def be_silent(self, seconds: float, every: float = 1.0) -> list[Action]:
@@ -70,10 +72,10 @@ class Story:
 
 
 def texts(actions: Sequence[Action]) -> list[str]:
-    return [action.text for action in actions if isinstance(action, Say)]
+    return [action.text for action in actions if isinstance(action, ReportEvent)]
 
 
-def test_it_is_started_at_once_and_nothing_is_said() -> None:
+def test_process_starts_at_once_without_event() -> None:
     story = Story()
     phases = [story.child.phase]
     assert story.ready() == []
@@ -81,16 +83,16 @@ def test_it_is_started_at_once_and_nothing_is_said() -> None:
     assert phases == [Phase.STARTING, Phase.READY]
 
 
-def test_what_was_killed_is_started_again_and_both_are_said() -> None:
+def test_killed_process_is_restarted_with_events() -> None:
     story = Story()
     story.ready()
-    assert texts(story.exit(-signal.SIGKILL)) == ["broker-1 was killed (SIGKILL); starts again in 0.2 s"]
+    assert texts(story.exit(-signal.SIGKILL)) == ["broker-1 was killed (SIGKILL); restarting in 0.2 s"]
     story.wait_until_due()
     story.now += 1.0
-    assert texts(story.ready()) == ["broker-1 is back after 1.2 s, as process 2"]
+    assert texts(story.ready()) == ["broker-1 recovered after 1.2 s, pid 2"]
 
 
-def test_the_wait_doubles_with_each_end_in_a_row_up_to_the_longest() -> None:
+def test_backoff_doubles_up_to_the_maximum() -> None:
     story = Story()
     waits = []
     for _ in range(9):
@@ -99,56 +101,56 @@ def test_the_wait_doubles_with_each_end_in_a_row_up_to_the_longest() -> None:
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 10.0]
 
 
-def test_the_wait_starts_over_after_it_was_well_for_a_while() -> None:
+def test_backoff_is_reset_after_a_stable_period() -> None:
     story = Story()
     for _ in range(5):
         story.exit(1)
         story.wait_until_due()
     story.ready()
-    story.now += WELL_S - 0.1
+    story.now += STABLE_S - 0.1
     story.exit(1)
     assert story.wait_until_due() > 1.0
     story.ready()
-    story.now += WELL_S
+    story.now += STABLE_S
     story.exit(1)
-    assert story.wait_until_due() == pytest.approx(backoff.FIRST_S)
+    assert story.wait_until_due() == pytest.approx(BACKOFF_S_MIN)
 
 
 @pytest.mark.parametrize("code", [2, 5])
-def test_what_trying_again_does_not_help_waits_longest_and_shows_its_log(code: int) -> None:
+def test_permanent_exit_has_the_longest_backoff_and_shows_the_log(code: int) -> None:
     story = Story()
     assert ShowLog() in story.exit(code)
-    assert story.wait_until_due() == pytest.approx(backoff.MAX_S)
+    assert story.wait_until_due() == pytest.approx(BACKOFF_S_MAX)
 
 
-def test_the_log_is_shown_of_what_ended_in_error_and_not_of_what_somebody_killed() -> None:
+def test_log_is_shown_after_errors_and_crashes_only() -> None:
     for code, shown in [(1, True), (-signal.SIGSEGV, True), (0, False), (-signal.SIGKILL, False)]:
         assert (ShowLog() in Story().exit(code)) is shown
 
 
-def test_what_hangs_is_killed_and_started_again() -> None:
-    """A process that answered before and is silent for 10 s is killed; its end is an end like any other."""
+def test_unresponsive_process_is_killed_and_restarted() -> None:
+    """A process that has answered before is killed after 10 s without an answer, and restarted as after any exit."""
     story = Story()
     story.ready()
-    done = story.be_silent(SILENCE_S_MAX)
-    assert texts(done) == ["broker-1 has not answered for 10 s; it is killed"]
+    done = story.be_silent(UNRESPONSIVE_S_MAX)
+    assert texts(done) == ["broker-1 did not answer for 10 s; killing it"]
     assert Kill(story.pid) in done
     assert story.be_silent(5) == []  # it is killed once
-    assert texts(story.exit(-signal.SIGKILL)) == ["broker-1 is gone; starts again in 0.2 s"]
+    assert texts(story.exit(-signal.SIGKILL)) == ["broker-1 was killed; restarting in 0.2 s"]
     story.wait_until_due()
-    assert texts(story.ready()) == ["broker-1 is back after 15.2 s, as process 2"]
+    assert texts(story.ready()) == ["broker-1 recovered after 15.2 s, pid 2"]
 
 
-def test_one_answer_ends_the_silence() -> None:
+def test_one_answer_resets_the_unresponsive_timer() -> None:
     story = Story()
     story.ready()
     for _ in range(5):
-        assert story.be_silent(SILENCE_S_MAX - 1) == []
+        assert story.be_silent(UNRESPONSIVE_S_MAX - 1) == []
         story.ready()
 
 
-def test_a_supervisor_that_was_stopped_for_an_hour_kills_nobody() -> None:
-    """Ctrl-Z and fg: one question was lost, and an hour has passed. That is our silence, not theirs."""
+def test_paused_supervisor_kills_no_process() -> None:
+    """Ctrl-Z and fg: one probe was lost, and an hour has passed."""
     story = Story()
     story.ready()
     assert story.feed(Probed(story.pid, alive=False)) == []
@@ -156,8 +158,8 @@ def test_a_supervisor_that_was_stopped_for_an_hour_kills_nobody() -> None:
     assert story.ready() == []
 
 
-def test_a_start_may_take_longer_and_longer_still_when_it_was_too_short() -> None:
-    """A broker reads its log before it answers: whoever kills it for that must give it more time the next time."""
+def test_start_limit_doubles_after_each_timeout() -> None:
+    """A broker reads its log before it answers, so it gets more time after each kill."""
     story = Story()
     assert story.be_silent(START_S_MAX - 1) == []
     assert Kill(story.pid) in story.be_silent(START_S_MAX)
@@ -167,7 +169,7 @@ def test_a_start_may_take_longer_and_longer_still_when_it_was_too_short() -> Non
     assert Kill(story.pid) in story.be_silent(2)
 
 
-def test_what_is_alive_but_not_ready_is_said_with_the_reason_and_nobody_is_killed() -> None:
+def test_unready_process_is_reported_but_not_killed() -> None:
     story = Story()
     assert story.feed(Probed(1, alive=True, reason="recovering")) == []  # it was never ready: that is no news
     assert story.child.reason == "recovering"
@@ -177,7 +179,7 @@ def test_what_is_alive_but_not_ready_is_said_with_the_reason_and_nobody_is_kille
     assert texts(story.ready()) == ["broker-1 is ready again"]
 
 
-def test_news_of_an_earlier_process_changes_nothing() -> None:
+def test_events_of_earlier_processes_are_ignored() -> None:
     story = Story()
     story.exit(1)
     story.wait_until_due()
@@ -187,36 +189,36 @@ def test_news_of_an_earlier_process_changes_nothing() -> None:
     assert story.child == before
 
 
-def test_a_timer_that_rings_too_early_starts_nothing() -> None:
+def test_early_timer_starts_nothing() -> None:
     story = Story()
     story.exit(1)
-    assert story.feed(Due()) == []
+    assert story.feed(TimerFired()) == []
     assert story.child.due is not None
 
 
-def test_a_process_that_the_system_would_not_make_is_tried_again() -> None:
-    child, actions = step(Watched("writer"), NotStarted("Resource temporarily unavailable"), 7.0)
-    assert texts(actions) == ["writer could not be started: Resource temporarily unavailable; starts again in 0.2 s"]
+def test_failed_start_is_retried() -> None:
+    child, actions = step(ProcessState("writer"), StartFailed("Resource temporarily unavailable"), 7.0)
+    assert texts(actions) == ["writer could not be started: Resource temporarily unavailable; restarting in 0.2 s"]
     assert child.due == pytest.approx(7.2)
 
 
 @pytest.mark.parametrize(
     ("code", "text"),
     [
-        (0, "ended with exit code 0"),
-        (1, "ended with exit code 1"),
-        (2, "ended with exit code 2: its settings were refused"),
-        (4, "ended with exit code 4: its port is taken"),
-        (5, "ended with exit code 5: the database is behind the brokers"),
+        (0, "exited with code 0"),
+        (1, "exited with code 1"),
+        (2, "exited with code 2: invalid settings"),
+        (4, "exited with code 4: port in use"),
+        (5, "exited with code 5: database is behind the brokers"),
         (-9, "was killed (SIGKILL)"),
         (-11, "crashed (SIGSEGV)"),
         (-63, "crashed (signal 63)"),
     ],
 )
-def test_ends_are_described(code: int, text: str) -> None:
-    assert describe_end(code) == text
+def test_exit_codes_are_described(code: int, text: str) -> None:
+    assert describe_exit(code) == text
 
 
-def test_waits_stay_bounded_after_any_number_of_ends() -> None:
-    assert backoff.delay_s(0) == backoff.FIRST_S
-    assert backoff.delay_s(1_000_000) == backoff.MAX_S
+def test_backoff_is_bounded() -> None:
+    assert backoff_s(0) == BACKOFF_S_MIN
+    assert backoff_s(1_000_000) == BACKOFF_S_MAX

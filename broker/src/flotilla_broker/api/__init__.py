@@ -1,1 +1,1 @@
-"""The broker's HTTP API. Start reading at `app.py`; `append.py` and `fetch.py` are what clients use most."""
+"""The broker's HTTP API. Start at `app.py`; clients mostly use `append.py` and `fetch.py`."""

@@ -1,7 +1,7 @@
-"""Append: one batch for one partition, or several for several in one request.
+"""Append: one batch, or several batches of several partitions in one request.
 
 `POST /v1/append?topic=t&partition=0` takes one batch as its body. `POST /v1/append` with the content type
-`application/vnd.flotilla.appends` takes a msgpack list of [topic, partition, batch] and answers each for itself.
+`application/vnd.flotilla.appends` takes a msgpack list of [topic, partition, batch] and returns an outcome for each.
 """
 
 import asyncio
@@ -12,8 +12,7 @@ import msgspec
 
 from flotilla.access import Caller
 from flotilla.access import Scope as Permission
-from flotilla.records import BatchInvalid, Buffer, check
-from flotilla.serving.appends import (
+from flotilla.protocol.appends import (
     APPENDS_TYPE,
     PARTITION_MAX,
     Append,
@@ -22,7 +21,7 @@ from flotilla.serving.appends import (
     read_appends,
     result,
 )
-from flotilla.serving.asgi import (
+from flotilla.protocol.asgi import (
     JSON,
     Receive,
     Scope,
@@ -35,20 +34,21 @@ from flotilla.serving.asgi import (
     read_body,
     respond,
 )
-from flotilla.serving.errors import Refusal
-from flotilla.serving.gate import caller_of
-from flotilla.serving.limits import InFlight
+from flotilla.protocol.errors import Refusal
+from flotilla.records import BatchInvalid, Buffer, check
 from flotilla_broker.api.lookup import Lookup
 from flotilla_broker.api.metrics import Metrics
 from flotilla_broker.log import DiskFull
-from flotilla_broker.partition.outcomes import Appended, Done, Failed, Outcome, Unknown
+from flotilla_broker.partition.appends import Appended, Done, Failed, Outcome, Unknown
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.raft import NotLeader
 from flotilla_broker.server import Broker
+from flotilla_server.authorization import caller_of
+from flotilla_server.limits import InFlight
 
 
 class AppendEndpoint:
-    """The plain ASGI endpoint."""
+    """ASGI endpoint of /v1/append."""
 
     def __init__(self, broker: Broker, lookup: Lookup, metrics: Metrics) -> None:
         self._broker = broker
@@ -59,24 +59,24 @@ class AppendEndpoint:
         metrics.watch("append", lambda: self.in_flight.bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle a request."""
         if scope["method"] != "POST":
             raise Refusal("method_not_allowed", "append takes POST")
         bytes_max = self._broker.settings.body_bytes_max
         size = content_length(scope)
         check_size(size or 0, bytes_max)
         caller = caller_of(scope)
-        place = None if header(scope, b"content-type") == APPENDS_TYPE else self._place(caller, scope["query_string"])
+        target = None if header(scope, b"content-type") == APPENDS_TYPE else self._target(caller, scope["query_string"])
         with self.in_flight.hold(0) as held:
             body = await read_body(receive, bytes_max, held.add)
-            if place is None:
+            if target is None:
                 answer: Any = {"results": await self._append_all(caller, body)}
             else:
-                answer = self._answer(*place, await self._append(*place, body))
+                answer = self._answer(*target, await self._append(*target, body))
         await respond(send, 200, [JSON], [msgspec.json.encode(answer)])
 
-    def _place(self, caller: Caller, text: bytes) -> tuple[str, int]:
-        """Read where a batch goes; whoever may not put one there need not send it."""
+    def _target(self, caller: Caller, text: bytes) -> tuple[str, int]:
+        """Parse topic and partition, and check the scope before the body is read."""
         query = parse_query(text)
         topic, index = query.get("topic", ""), number(query, "partition", None, PARTITION_MAX)
         self._lookup.require(caller, Permission.PRODUCE, topic, index)
@@ -106,7 +106,7 @@ class AppendEndpoint:
             return result(append, refusal)
 
     def _append(self, topic: str, index: int, batch: Buffer) -> "asyncio.Future[Outcome]":
-        """Submit a batch; return what will tell how it ended."""
+        """Submit a batch; return a future of its outcome."""
         try:
             checked = check(batch)
         except BatchInvalid as error:
@@ -123,27 +123,27 @@ class AppendEndpoint:
                 future.set_result(outcome)
                 self._metrics.appended(outcome, checked, time.perf_counter() - began)
 
-        timer = self._loop.call_later(self._broker.settings.append_s_max, self._give_up, done)
+        timer = self._loop.call_later(self._broker.settings.append_s_max, self._time_out, done)
         try:
             partition.submit(checked, batch, done)
         except NotLeader:
             timer.cancel()
             raise self._lookup.not_leader(partition) from None
-        self._broker.engine.touch(partition.key)
+        self._broker.engine.schedule(partition.key)
         self._broker.wake()
         return future
 
     def _admit(self, partition: Partition, size: int) -> None:
-        """Ask for room before anything is proposed; a leader without any should not be one."""
+        """Check the disk space before the batch is proposed; transfer leadership if the disk is full."""
         try:
             self._broker.log.admit(size + 1, pending=max(0, self.in_flight.bytes - size))
         except DiskFull as error:
-            self._broker.leave(partition)
+            self._broker.try_transfer_leadership(partition)
             raise Refusal("disk_full", str(error)) from error
 
-    def _give_up(self, done: Done) -> None:
+    def _time_out(self, done: Done) -> None:
         limit = self._broker.settings.append_s_max
-        done(Unknown(f"not known to be committed after {limit} s; it may be, or become so"))
+        done(Unknown(f"not committed within {limit:g} s, and may still be: retry with the same sequence"))
 
     def _answer(self, topic: str, index: int, outcome: Outcome) -> dict[str, Any]:
         if isinstance(outcome, Appended):

@@ -1,47 +1,47 @@
-"""Fetch: whole batches from an offset or a time on, up to a size; waits for new ones if asked to.
+"""Fetch: whole batches from an offset or a time on, up to a size, with an optional wait for new records.
 
-`GET /v1/fetch?topic=t&partition=0&offset=5`. The answer's body is batches, one behind the other; the first may begin
-before the offset. Only what is committed is ever shown.
+`GET /v1/fetch?topic=t&partition=0&offset=5`. The response is a sequence of batches; the first may begin before the
+offset. Only committed records are returned.
 """
 
 import asyncio
 
 from flotilla.access import Scope as Permission
-from flotilla.serving import fetches
-from flotilla.serving.asgi import Buffer, Gone, Headers, Receive, Scope, Send, number, respond
-from flotilla.serving.errors import Refusal
-from flotilla.serving.gate import caller_of, recheck
-from flotilla.serving.limits import InFlight
+from flotilla.protocol import fetches
+from flotilla.protocol.asgi import Buffer, ClientDisconnected, Headers, Receive, Scope, Send, number, respond
+from flotilla.protocol.errors import Refusal
 from flotilla_broker.api.lookup import Lookup
 from flotilla_broker.api.metrics import Metrics
 from flotilla_broker.log import EntryMissing, GroupUnknown, LogError
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.partition.reading import select_batches
 from flotilla_broker.server import Broker
+from flotilla_server.authorization import caller_of, recheck
+from flotilla_server.limits import InFlight
 
-_LOOKS_MAX = 5
+_ATTEMPTS_MAX = 5
 
 
 class FetchEndpoint:
-    """The plain ASGI endpoint."""
+    """ASGI endpoint of /v1/fetch."""
 
     def __init__(self, broker: Broker, lookup: Lookup, metrics: Metrics) -> None:
         self._broker = broker
         self._lookup = lookup
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self.in_flight = InFlight(broker.settings.in_flight_bytes_max)  # answers on their way to slow readers
+        self.in_flight = InFlight(broker.settings.in_flight_bytes_max)  # responses to slow clients
         metrics.watch("fetch", lambda: self.in_flight.bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle a request."""
         if scope["method"] != "GET":
             raise Refusal("method_not_allowed", "fetch takes GET")
         query = fetches.read_query(scope["query_string"])
         settings = self._broker.settings
         bytes_max = min(number(query, "max_bytes", fetches.BYTES_DEFAULT), settings.fetch_bytes_max)
         deadline = self._loop.time() + min(number(query, "wait_ms", 0), settings.wait_ms_max) / 1000
-        self._lookup.require(caller_of(scope), Permission.CONSUME, *fetches.place(query))
+        self._lookup.require(caller_of(scope), Permission.CONSUME, *fetches.partition(query))
         partition = self._find(query)
         offset = find_offset(partition, query)
         while True:
@@ -57,20 +57,20 @@ class FetchEndpoint:
             recheck(scope)
             found = self._find(query)
             if found.meta.topic_id != partition.meta.topic_id:
-                raise Refusal("unknown_partition", "the topic was removed; there is another one with its name")
+                raise Refusal("unknown_partition", "the topic was deleted, and another topic has its name")
             partition = found
 
     def _find(self, query: dict[str, str]) -> Partition:
-        topic, index = fetches.place(query)
+        topic, index = fetches.partition(query)
         if query.get("replica", "leader") == "any":
             return self._lookup.replica(topic, index)
-        return self._lookup.settled_leader(topic, index)
+        return self._lookup.leader_with_commit(topic, index)
 
     async def _read(self, partition: Partition, offset: int, bytes_max: int) -> list[Buffer]:
-        """Read batches; look again if they were trimmed or the log was replaced while they were read."""
-        for _ in range(_LOOKS_MAX):
+        """Read batches; retry if the log was trimmed or replaced during the read."""
+        for _ in range(_ATTEMPTS_MAX):
             if offset < partition.start_offset:
-                raise out_of_range(partition, f"offset {offset} is gone: records begin at {partition.start_offset}")
+                raise out_of_range(partition, f"offset {offset} is below the first offset, {partition.start_offset}")
             log, committed_index = partition.log, partition.applied_index
             try:
                 entries = await self._broker.read_entries(
@@ -79,13 +79,13 @@ class FetchEndpoint:
             except (EntryMissing, GroupUnknown):
                 continue
             except LogError as error:
-                raise Refusal("broken", f"this replica cannot be read: {error}") from error
-            if offset >= partition.start_offset:  # else they were deleted while they were read
+                raise Refusal("broken", f"replica on this broker cannot be read: {error}") from error
+            if offset >= partition.start_offset:  # otherwise deleted during the read
                 return select_batches(entries, offset, committed_index, bytes_max)
-        raise Refusal("not_settled", "the records were moved while they were read; ask again")
+        raise Refusal("not_settled", "the log changed during the read; retry")
 
     async def _wait(self, partition: Partition, offset: int, deadline: float, receive: Receive) -> bool:
-        """Wait for records at `offset`; return False when time is over. Raises Gone if the client leaves."""
+        """Wait for records at `offset`; return False on timeout. Raises ClientDisconnected."""
         left = deadline - self._loop.time()
         if left <= 0:
             return False
@@ -94,27 +94,27 @@ class FetchEndpoint:
         changed = asyncio.Event()
         undo = partition.watch(changed.set)
         timer = self._loop.call_later(left, changed.set)
-        leaving = self._loop.create_task(_leave(receive))
-        leaving.add_done_callback(lambda _: changed.set())
+        disconnected = self._loop.create_task(_wait_disconnect(receive))
+        disconnected.add_done_callback(lambda _: changed.set())
         try:
             await changed.wait()
-            if leaving.done():
-                raise Gone
+            if disconnected.done():
+                raise ClientDisconnected
         finally:
             undo()
             timer.cancel()
-            leaving.cancel()
+            disconnected.cancel()
         return self._loop.time() < deadline or offset < partition.committed_offset
 
 
-async def _leave(receive: Receive) -> None:
-    """Return when the client has hung up."""
+async def _wait_disconnect(receive: Receive) -> None:
+    """Return when the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         continue
 
 
 def find_offset(partition: Partition, query: dict[str, str]) -> int:
-    """Tell where to begin: at an offset, at a time, at the earliest record or behind the latest."""
+    """Return the offset to start at: `offset` (a number, `earliest` or `latest`), or by `timestamp_ms`."""
     if "timestamp_ms" in query:
         return partition.offset_at_time(number(query, "timestamp_ms", None))
     text = query.get("offset")
@@ -123,14 +123,14 @@ def find_offset(partition: Partition, query: dict[str, str]) -> int:
     if text == "latest":
         return partition.committed_offset
     offset = number(query, "offset", None)
-    if offset > partition.committed_offset and partition.raft.is_settled:  # others may just not know of it yet
+    if offset > partition.committed_offset and partition.raft.has_committed_in_term:  # other replicas may lag behind
         next_offset = partition.committed_offset
-        raise out_of_range(partition, f"offset {offset} is yet to come: the next record gets {next_offset}")
+        raise out_of_range(partition, f"offset {offset} is above the next offset, {next_offset}")
     return offset
 
 
 def out_of_range(partition: Partition, text: str) -> Refusal:
-    """Refuse an offset, and name those that there are."""
+    """Reject an offset, with the first and next offset in the details."""
     return Refusal(
         "offset_out_of_range", text, first_offset=partition.start_offset, next_offset=partition.committed_offset
     )

@@ -1,4 +1,4 @@
-"""The log on disk. Start reading at `store.py`; `frames.py` is the format, `recovery.py` what a start makes of it."""
+"""The log on disk. Start at `store.py`; `frames.py` defines the format, `recovery.py` reads it at a start."""
 
 from flotilla_broker.log.config import LogConfig
 from flotilla_broker.log.driver import LogDriver

@@ -1,8 +1,8 @@
-"""The cleaner: puts what still lives in mostly dead segments into a new one, so that they can be removed.
+"""The cleaner: copies the live entries of mostly dead segments into a new segment, so that the old ones can be removed.
 
-Copies keep their sequence number, so that recovery orders them as before, and are sorted by group and index, so
-that a partition's old entries lie side by side. The new segment gets its name when it is whole and synced, and
-replaces the old ones by one CLEANED frame; the old files are removed once that frame is durable.
+Copies keep their lsn, so that recovery orders them as before. They are sorted by group and index, so that a partition's
+old entries are adjacent. The new segment gets its name when it is complete and synced, and replaces the old ones with
+one CLEANED frame. The old files are removed when that frame is durable.
 """
 
 from array import array
@@ -23,17 +23,17 @@ from flotilla_broker.log.segments import Segment
 
 _PART_BYTES = 1 << 20
 _PART_ENTRIES = 1024
-_SMALL_PART = 8  # a segment is small below this part of the full size ...
-_SMALL_MIN = 8  # ... and small ones are merged when there are this many
+_SMALL_PART = 8  # a segment is small below 1/8 of the full size ...
+_SMALL_MIN = 8  # ... and small segments are merged from this number on
 _VICTIMS_MAX = 64
-_INDEX_PART = 8  # on a full disk, this part of a segment is left for the index of the copies
+_INDEX_PART = 8  # on a full disk, 1/8 of a segment is left for the index of the copies
 
 
 def choose(segments: Sequence[Segment], segment_bytes: int, live_part_max: float, *, grows: bool) -> list[Segment]:
-    """Choose what to clean next: all dead segments, or else the deadest ones that fit into one new segment.
+    """Choose the segments to clean: all dead ones, or else those with the fewest live bytes that fit into one segment.
 
-    Many small segments (each restart leaves one) are merged even if everything in them lives. Cleaning takes a
-    spare; if there is no room to make another one (`grows`), it must free at least as much.
+    Many small segments (each restart leaves one) are merged even if all their entries are live. Cleaning uses a spare;
+    unless the log can grow (`grows`), it must free at least as much.
     """
     dead = [segment for segment in segments if segment.live_bytes == 0]
     if dead:
@@ -51,7 +51,7 @@ def choose(segments: Sequence[Segment], segment_bytes: int, live_part_max: float
 
 
 def _fill(candidates: Sequence[Segment], room: int) -> list[Segment]:
-    """Take the deadest ones, as long as what lives in them fits."""
+    """Take the segments with the fewest live bytes, as long as these fit."""
     chosen: list[Segment] = []
     for segment in sorted(candidates, key=lambda segment: (segment.live_bytes, segment.id)):
         room -= segment.live_bytes
@@ -62,7 +62,7 @@ def _fill(candidates: Sequence[Segment], room: int) -> list[Segment]:
 
 
 class Piece(NamedTuple):
-    """A run as it was when the cleaner was planned."""
+    """A run at the time when cleaning was planned."""
 
     run: Run
     record: RunRecord
@@ -72,7 +72,7 @@ class Piece(NamedTuple):
     target: "array[int]"  # rows in the new one
 
     def parts(self) -> Iterator[list[Place]]:
-        """Yield its entries, some at a time."""
+        """Yield its entries in parts of limited size."""
         part: list[Place] = []
         size = 0
         for index, row in enumerate(unpack(self.source), start=self.record.first_index):
@@ -87,13 +87,13 @@ class Piece(NamedTuple):
 
 
 def plan_piece(group: int, run: Run, file: File) -> Piece:
-    """Note where a run's entries are; it may shrink while they are copied."""
+    """Record the locations of a run's entries; the run may shrink while they are copied."""
     return Piece(run, run_record(group, run), run.segment, file, run.rows.get(run.row, run.count), array("q"))
 
 
 @dataclass(slots=True)
 class Clean:
-    """Copies pieces into a spare, which then becomes segment `target`."""
+    """Job that copies pieces into a spare, which becomes segment `target`."""
 
     fs: FileSystem
     salt: int
@@ -103,12 +103,12 @@ class Clean:
     pieces: list[Piece]
     done: Callable[["Clean"], None]
     damaged: EntryDamaged | None = None
-    written: Written | None = None  # its index; None: there was no room for it
+    written: Written | None = None  # its index; None: disk full
     _buffers: list[Buffer] = field(default_factory=list)
     _queued_bytes: int = 0
 
     def run(self) -> None:
-        """Copy, sync, index, and only then give the segment its name."""
+        """Copy, sync, write the index, and only then rename the spare to the segment's name."""
         file = self.fs.open(self.spare)
         try:
             for piece in self.pieces:
@@ -126,7 +126,7 @@ class Clean:
             self.fs.sync_folder()
 
     def finish(self) -> None:
-        """Let the log swap the segments."""
+        """Let the log replace the segments."""
         self.done(self)
 
     def _copy(self, piece: Piece, file: File) -> None:
@@ -142,7 +142,7 @@ class Clean:
             self.salt,
             self.target.id,
             place.lsn,
-            piece.record.lsn,  # frames of one run stay recognisable, should the index ever be lost
+            piece.record.lsn,  # identifies the run if the index is lost
             piece.record.group,
             Kind.ENTRY,
             entry.index,

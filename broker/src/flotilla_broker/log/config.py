@@ -1,15 +1,17 @@
-"""Settings of the log, checked when they are made."""
+"""Settings of the log, with validation."""
 
 from dataclasses import dataclass
 
 from flotilla_broker.log.frames import frame_bytes
 from flotilla_broker.log.records import Durability
 
-PAGE_BYTES = 4096  # the file system's; flushes write whole ones
+PAGE_BYTES = 4096  # page of the file system; flushes write whole pages
 _MIB = 1 << 20
+SEGMENTS_PER_READ_MAX = 8  # entries of a partition with little traffic are in many segments
+READS_MAX = 32  # at the same time
 _SPARES_MAX = 64
 _OPEN_FILES_MIN = 8
-_SEGMENT_BYTES_MAX = 1 << 31  # positions are kept in 32 bits; a checkpoint may reach beyond the segment's size
+_SEGMENT_BYTES_MAX = 1 << 31  # positions have 32 bits; a checkpoint may exceed the segment size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +21,16 @@ class LogConfig:
     durability: Durability = Durability.FSYNC
     segment_bytes: int = 64 * _MIB
     entry_bytes_max: int = 8 * _MIB + _MIB // 16
-    reserve_segments: int = 2  # held back for terms, votes, no-ops, and the cleaner
-    ahead_segments: int = 1  # made in advance, beyond the reserve
-    log_bytes_max: int | None = None  # of all files; None: as much as the file system has
-    clean_below: float = 0.5  # a segment is rewritten when less than this part of it lives
+    reserve_segments: int = 2  # reserved for terms, votes, no-ops and the cleaner
+    ahead_segments: int = 1  # created in advance, beyond the reserve
+    log_bytes_max: int | None = None  # of all files; None: limited by the file system
+    clean_below: float = 0.5  # a segment with a smaller live part is cleaned
     open_files_max: int = 256
+
+    @property
+    def open_files_most(self) -> int:
+        """Maximum number of open files: in the cache, and in reads in progress."""
+        return self.open_files_max + READS_MAX * SEGMENTS_PER_READ_MAX
 
     def __post_init__(self) -> None:
         _require(2 <= self.reserve_segments <= _SPARES_MAX, "reserve_segments", f"from 2 to {_SPARES_MAX}")  # noqa: PLR2004 - one for the writer, one for the cleaner
@@ -40,7 +47,7 @@ class LogConfig:
         _require(
             self.log_bytes_max is None or self.log_bytes_max >= held,
             "log_bytes_max",
-            f"at least {held}: the reserve and two segments",
+            f"at least {held} (the reserve and two segments)",
         )
         _require(0 < self.clean_below < 1, "clean_below", "between 0 and 1")
         _require(self.open_files_max >= _OPEN_FILES_MIN, "open_files_max", f"at least {_OPEN_FILES_MIN}")

@@ -1,8 +1,7 @@
-"""Gives the log threads: one for flushes, one for jobs, under an asyncio loop.
+"""The threads of the log: one for flushes, one for background jobs, under an event loop.
 
-The log itself stays on the loop. Whatever queues frames calls `wake`; one flush is under way at a time, and the
-next one covers everything that was queued meanwhile. When nothing was queued for a while, a mark proves that the
-last flush was whole.
+The log itself stays on the event loop. Code that queues frames calls `wake`. One flush runs at a time, and the next one
+covers everything that was queued meanwhile. When the log is idle, a mark proves that the last flush was complete.
 """
 
 import asyncio
@@ -12,20 +11,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 
+from flotilla_broker.log.config import READS_MAX
 from flotilla_broker.log.errors import EntryDamaged
 from flotilla_broker.log.flush import Durable, Flush
 from flotilla_broker.log.jobs import Job
 from flotilla_broker.log.reading import Entry
 from flotilla_broker.log.store import Log
 
-_IDLE_S = 1.0  # also how soon space that others freed is noticed
+_IDLE_S = 1.0  # also the delay until space freed by other processes is used
 
 
 class Worker:
-    """A thread that runs one thing at a time and reports to the loop.
+    """A thread that runs one task at a time and reports to the event loop.
 
-    An executor does the same through two layers of futures, which cost as much time as the sync that waits behind
-    them.
+    An executor does the same with two layers of futures, which cost as much time as a sync.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
@@ -36,11 +35,11 @@ class Worker:
         self._thread.start()
 
     def run(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        """Run `work` in the thread, and then `done` on the loop, with the error if there was one."""
+        """Run `work` in the thread, then `done` on the event loop, with the error if any."""
         self._queue.put((work, done))
 
     def stop(self) -> None:
-        """End the thread once it has done what it was given."""
+        """Stop the thread after the queued tasks."""
         self._queue.put(None)
         self._thread.join()
 
@@ -50,7 +49,7 @@ class Worker:
             error: BaseException | None = None
             try:
                 work()
-            except BaseException as raised:  # noqa: BLE001 - whatever it was, the loop has to hear of it
+            except BaseException as raised:  # noqa: BLE001 - reported to the event loop
                 error = raised
             self._loop.call_soon_threadsafe(done, error)
 
@@ -58,8 +57,8 @@ class Worker:
 class LogDriver:
     """Runs a log until it is closed.
 
-    `on_durable` is called on the loop after each flush. `on_failure` is called once, when a write, a sync or a
-    job failed: the process should end then, because nothing more will become durable.
+    `on_durable` is called on the event loop after each flush. `on_failure` is called once, when a write, a sync or a
+    job failed. The process must exit then, because nothing more becomes durable.
     """
 
     def __init__(
@@ -68,11 +67,12 @@ class LogDriver:
         self.log = log
         self._on_durable = on_durable
         self._on_failure = on_failure
-        self.flush_s = 0.0  # how long the last flush took
+        self.flush_s = 0.0  # duration of the last flush
         self._loop = asyncio.get_running_loop()
         self._flusher = Worker(self._loop, "log-flush")
         self._worker = Worker(self._loop, "log-job")
-        self._quiet = asyncio.Event()  # nothing is under way
+        self._reads = asyncio.Semaphore(READS_MAX)
+        self._idle_event = asyncio.Event()  # no flush or job is running
         self._flushing = self._working = False
         self._woken = False
         self._closing = self._failed = False
@@ -81,30 +81,31 @@ class LogDriver:
         self.wake()
 
     def wake(self) -> None:
-        """Flush what is queued, at the end of this turn of the loop."""
+        """Flush queued frames at the end of this iteration of the event loop."""
         if not self._woken:
             self._woken = True
             self._loop.call_soon(self._turn)
 
     async def read(self, number: int, index: int, *, bytes_max: int, count_max: int = 1 << 20) -> list[Entry]:
-        """Read entries without holding up the loop."""
-        while True:
-            plan = self.log.plan_read(number, index, bytes_max=bytes_max, count_max=count_max)
-            try:
-                return await asyncio.to_thread(plan.run)
-            except EntryDamaged as error:
-                self.log.quarantine_damaged(error)
-                self.wake()
-                if self.log.group(number).quarantined:
-                    raise
+        """Read entries without blocking the event loop."""
+        async with self._reads:  # each read keeps files open
+            while True:
+                plan = self.log.plan_read(number, index, bytes_max=bytes_max, count_max=count_max)
+                try:
+                    return await asyncio.to_thread(plan.run)
+                except EntryDamaged as error:
+                    self.log.quarantine_damaged(error)
+                    self.wake()
+                    if self.log.group(number).quarantined:
+                        raise
 
     async def close(self) -> None:
-        """Finish what is under way, sync everything unless the log has failed, and close it."""
+        """Wait for the flush and the job in progress, sync unless the log has failed, and close the log."""
         self._closing = True
         self._idle.cancel()
         while self._flushing or self._working:
-            self._quiet.clear()
-            await self._quiet.wait()
+            self._idle_event.clear()
+            await self._idle_event.wait()
         self._flusher.stop()
         self._worker.stop()
         await asyncio.to_thread(self.log.close)
@@ -119,10 +120,10 @@ class LogDriver:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Whatever goes wrong in the log ends it: a loop that goes on without flushing would help nobody."""
+        """Report any error of the log as a failure: without flushes the process must exit."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - reported to whoever can end the process
+        except Exception as error:  # noqa: BLE001 - reported to on_failure
             self._fail(error)
 
     def _start_flush(self) -> None:
@@ -138,7 +139,7 @@ class LogDriver:
 
     def _end_flush(self, flush: Flush, error: BaseException | None) -> None:
         self._flushing = False
-        self._quiet.set()
+        self._idle_event.set()
         if error is not None:
             self._fail(error)
             return
@@ -157,7 +158,7 @@ class LogDriver:
 
     def _end_job(self, job: Job, error: BaseException | None) -> None:
         self._working = False
-        self._quiet.set()
+        self._idle_event.set()
         if error is not None:
             self._fail(error)
             return
@@ -170,7 +171,7 @@ class LogDriver:
         with self._failing():
             if self.log.last_lsn != self._marked_lsn and self.log.durable_lsn == self.log.last_lsn:
                 self._marked_lsn = self.log.mark()
-            self.log.look_again()
+            self.log.check_for_work()
             self.wake()
 
     def _fail(self, error: BaseException) -> None:

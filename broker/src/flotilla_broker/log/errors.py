@@ -1,52 +1,52 @@
-"""What can go wrong in the log.
+"""Errors of the log.
 
 LogError
-├── LogFailed          a write or a sync failed: nothing more is accepted, the process has to end
-├── LogInUse           another process holds the folder
-├── StoreUnreadable    the folder as a whole cannot be opened; the broker starts anew under a new id
-├── DiskFull           refused before anything was changed
-├── LogMisuse          the caller broke a rule of the interface (an index that is not the next one, ...)
-├── GroupUnknown       no group of that number
-├── EntryMissing       an index outside of what the group holds
-├── EntryDamaged       an entry on disk is not what was written
-└── GroupQuarantined   synced data of this group was damaged or lost: its replica has to be rebuilt
+├── LogFailed          a write or a sync failed: the log accepts nothing more, the process must exit
+├── LogInUse           another process has locked the folder
+├── StoreUnreadable    the log cannot be opened; the broker starts with an empty log and a new id
+├── DiskFull           only the reserve is left; nothing was changed
+├── LogMisuse          the caller violated a rule of the interface, such as a wrong index
+├── GroupUnknown       no group with this number
+├── EntryMissing       the group has no entry at this index
+├── EntryDamaged       an entry on disk differs from what was written
+└── GroupQuarantined   synced data of this group is damaged or lost: rebuild its replica
 """
 
 
 class LogError(Exception):
-    """The root of everything that the log raises."""
+    """Base class of errors of the log."""
 
 
 class LogFailed(LogError):
-    """A write or a sync failed. What reached the disk is unknown, so the log accepts nothing more."""
+    """A write or a sync failed. The state of the disk is unknown, so the log accepts nothing more."""
 
 
 class LogInUse(LogError):
-    """Another process holds the folder."""
+    """Another process has locked the folder."""
 
 
 class StoreUnreadable(LogError):
-    """The folder as a whole cannot be opened."""
+    """The log cannot be opened."""
 
 
 class DiskFull(LogError):
-    """No room but the reserve. Nothing was changed; it may work again once space is freed."""
+    """Only the reserve is left. Nothing was changed; retry when space is free."""
 
 
 class LogMisuse(LogError):
-    """The caller broke a rule of the interface. Nothing was changed."""
+    """The caller violated a rule of the interface. Nothing was changed."""
 
 
 class GroupUnknown(LogError):
-    """There is no group of that number."""
+    """There is no group with this number."""
 
 
 class EntryMissing(LogError):
-    """The index is outside of what the group holds."""
+    """The group has no entry at this index."""
 
 
 class EntryDamaged(LogError):
-    """An entry on disk is not what was written there."""
+    """An entry on disk differs from what was written."""
 
     def __init__(self, group: int, index: int, where: str) -> None:
         super().__init__(f"group {group}: entry {index} is damaged ({where})")
@@ -55,9 +55,9 @@ class EntryDamaged(LogError):
 
 
 class GroupQuarantined(LogError):
-    """Synced data of the group was damaged or lost. It neither takes nor gives entries any more."""
+    """Synced data of the group is damaged or lost. The group can be neither read nor written."""
 
     def __init__(self, group: int, reason: str) -> None:
-        super().__init__(f"group {group} is quarantined and has to be rebuilt from another replica: {reason}")
+        super().__init__(f"group {group} is quarantined, rebuild it from another replica: {reason}")
         self.group = group
         self.reason = reason

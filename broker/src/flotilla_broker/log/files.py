@@ -1,10 +1,10 @@
-"""The file system as the log sees it: one flat folder of files.
+"""The file system interface of the log: one flat folder of files.
 
-The log gets a `FileSystem` handed in: the operating system's (`osfiles.py`), one in memory (`memory.py`), or in
-tests a simulated disk that forgets, tears and fails.
+The log takes a `FileSystem` as an argument: the operating system's (`osfiles.py`), one in memory (`memory.py`), or in
+tests a simulated disk that loses, tears and fails writes.
 
-An open file stays readable after it was unlinked or renamed, for as long as somebody holds it: a reader that
-was planned before the cleaner removed a segment finishes undisturbed.
+An open file stays readable after it was unlinked or renamed: a read that was planned before the cleaner removed a
+segment still succeeds.
 """
 
 import errno
@@ -32,7 +32,7 @@ class File(Protocol):
         """Cut the file to `size` bytes."""
 
     def size(self) -> int:
-        """Tell the length of the file."""
+        """Return the length of the file."""
 
 
 class FileSystem(Protocol):
@@ -45,10 +45,10 @@ class FileSystem(Protocol):
         """Open a file that exists."""
 
     def create(self, name: str) -> File:
-        """Create an empty file, in place of one that has the name."""
+        """Create an empty file; replace an existing one."""
 
     def preallocate(self, name: str, size: int) -> None:
-        """Create a file of `size` zero bytes that are really on the disk, and sync it."""
+        """Create a file of `size` zero bytes, written to disk and synced."""
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file."""
@@ -57,36 +57,36 @@ class FileSystem(Protocol):
         """Remove a file's name."""
 
     def sync_folder(self) -> None:
-        """Return when all names made, changed and removed so far are on stable storage."""
+        """Return when all created, renamed and removed names are on stable storage."""
 
     def free_bytes(self) -> int:
-        """Tell how much room is left."""
+        """Return the free space."""
 
     def boot_id(self) -> str:
-        """Name this run of the machine: data that was only in the page cache does not outlive it."""
+        """Return the id of this boot of the machine: unsynced data does not survive it."""
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
 
 
 def is_full(error: OSError) -> bool:
-    """Tell whether an error means that there is no room, which may pass."""
+    """Whether an error means that the disk is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_unreadable(error: OSError) -> bool:
-    """Tell whether an error means that the disk has lost something."""
+    """Whether an error means that the disk cannot read data."""
     return error.errno == errno.EIO
 
 
 def discard(fs: FileSystem, name: str) -> None:
-    """Remove a file that may never have been made."""
+    """Remove a file if it exists."""
     if name in fs.names():
         fs.unlink(name)
 
 
 class FileCache:
-    """Keeps at most `limit` files open; a log of a terabyte has tens of thousands. Safe to use from any thread."""
+    """Keeps at most `limit` files open; a log of a terabyte has tens of thousands. Thread-safe."""
 
     def __init__(self, fs: FileSystem, limit: int) -> None:
         self._fs = fs
@@ -108,3 +108,8 @@ class FileCache:
         """Drop a file that was renamed or unlinked."""
         with self._lock:
             self._open.pop(name, None)
+
+    def clear(self) -> None:
+        """Drop all files; each closes as soon as no read in progress uses it."""
+        with self._lock:
+            self._open.clear()

@@ -1,4 +1,4 @@
-"""A flush: what one turn writes and syncs. It runs in any thread and touches nothing that the log changes."""
+"""A flush: one write and sync of queued frames. It runs in any thread and shares no state with the log."""
 
 from dataclasses import dataclass, field
 
@@ -13,28 +13,28 @@ class Step:
     file: File
     position: int
     buffers: list[Buffer] = field(default_factory=list)
-    adopt: tuple[str, str] | None = None  # a spare, and the name that it gets before anything is written to it
+    adopt: tuple[str, str] | None = None  # a spare, and its new name, set before the write
     made: bool = False  # the file is new in the folder
 
     def fill_page(self, page_bytes: int) -> None:
-        """Add zeros up to the end of the last page; `position` is where a page begins."""
+        """Add zeros up to the end of the last page; `position` is the start of a page."""
         self.buffers.append(bytes(-sum(map(len, self.buffers)) % page_bytes))
 
 
 @dataclass(slots=True)
 class Flush:
-    """Everything that was queued when it began."""
+    """All frames that were queued when the flush began."""
 
     fs: FileSystem
     sync: bool
     steps: list[Step]
     last_lsn: int
     marks: dict[int, tuple[int, int]]  # by group: last index, generation
-    states: dict[int, int]  # by group: the state index that is saved with it
+    states: dict[int, int]  # by group: the state index that it saves
     sealed: list[Segment]  # segments that this flush ends
 
     def run(self) -> None:
-        """Write and sync, segment by segment: a segment is whole before the next one's checkpoint exists."""
+        """Write and sync, segment by segment: a segment is complete before the next one's checkpoint exists."""
         for step in self.steps:
             if step.adopt is not None:
                 self.fs.rename(*step.adopt)
@@ -47,7 +47,7 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """What a flush made durable."""
+    """The result of a flush."""
 
-    lsn: int  # every frame up to here
-    indexes: dict[int, int]  # by group: every entry up to here
+    lsn: int  # all frames up to here are durable
+    indexes: dict[int, int]  # by group: all entries up to here are durable

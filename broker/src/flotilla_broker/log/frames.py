@@ -1,12 +1,11 @@
-"""Frames: the only thing that is ever written into a segment.
+"""Frames: the content of segments.
 
-A frame is an 80-byte header and a payload, padded to 8 bytes. The header says which segment the frame belongs
-to, its log sequence number (lsn), and the lsn of the first frame of the flush that wrote it; two CRCs cover
-all of it. What lies in preallocated space, in a file of another store, or inside of a client's payload never
-looks like a frame of this segment: the header's CRC starts from a random number of this store (`salt`), which
-clients do not know.
+A frame is an 80-byte header and a payload, padded to 8 bytes. The header has the segment, the log sequence number
+(lsn), and the lsn of the first frame of the same flush. Two CRCs cover the frame. Old data in preallocated space,
+files of another log, and payloads of clients are never mistaken for a frame of this segment: the header's CRC starts
+with a random number of this log (`salt`), which clients do not know.
 
-Everything here is pure: bytes in, values out. It decides what a scan of a segment means; it reads no file.
+Everything here is pure: it decides what a scan of a segment means, and reads no file.
 """
 
 import struct
@@ -28,7 +27,7 @@ _PADDING = tuple(bytes(n) for n in range(ALIGN))
 
 
 class Kind(IntEnum):
-    """What a frame says about its group, or about the log."""
+    """Kind of a frame."""
 
     ENTRY = 1
     TERM = 2  # term, and the vote as payload
@@ -44,11 +43,11 @@ class Kind(IntEnum):
     CHECKPOINT_END = 12
     CLEANED = 13  # payload: a Cleaned
     STATE = 14  # index, payload: the caller's state
-    MARK = 15  # nothing; proves that the flush before it was complete
+    MARK = 15  # no content; proves that the previous flush was complete
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """A frame's header, and where in its segment the frame lies."""
+    """A frame's header, and its position in the segment."""
 
     position: int
     segment: int
@@ -65,22 +64,22 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def end(self) -> int:
-        """Where the next frame of the segment begins."""
+        """Position after the frame."""
         return self.position + frame_bytes(self.size)
 
     @property
     def payload_position(self) -> int:
-        """Where the payload begins."""
+        """Position of the payload."""
         return self.position + HEADER_BYTES
 
 
 def frame_bytes(size: int) -> int:
-    """Tell what a payload of `size` bytes takes on disk."""
+    """Return the size on disk of a frame with a payload of `size` bytes."""
     return HEADER_BYTES + (size + ALIGN - 1) // ALIGN * ALIGN
 
 
 def padding(size: int) -> bytes:
-    """Return the zeros behind a payload of `size` bytes."""
+    """Return the zeros after a payload of `size` bytes."""
     return _PADDING[-size % ALIGN]
 
 
@@ -104,9 +103,9 @@ def pack(
 
 
 def parse(buffer: bytes | memoryview, position: int, segment: int, salt: int) -> Frame | None:
-    """Read the header at `position`, or return None if there is none of this segment.
+    """Parse the header at `position`; None if there is no valid one of this segment.
 
-    A payload that reaches beyond the buffer makes the header invalid too: nobody wrote that.
+    A payload that exceeds the buffer makes the header invalid as well.
     """
     if position + HEADER_BYTES > len(buffer):
         return None
@@ -137,10 +136,10 @@ class Scan:
 
     segment: int
     good: tuple[Frame, ...]
-    damaged: tuple[Frame, ...]  # a good header over a payload that is not what was written
+    damaged: tuple[Frame, ...]  # a valid header with a damaged payload
 
     def first_gap(self, end: int) -> int | None:
-        """Return the first position before `end` that belongs to no frame."""
+        """Return the first position before `end` that is not part of a frame."""
         position = 0
         for frame in sorted((*self.good, *self.damaged), key=lambda frame: frame.position):
             if frame.position != position:
@@ -150,7 +149,7 @@ class Scan:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Tell whether the segment opens with a whole checkpoint."""
+        """Whether the segment starts with a complete checkpoint."""
         if not self.good or self.good[0].kind != Kind.CHECKPOINT_BEGIN or self.good[0].position != 0:
             return False
         for previous, frame in zip(self.good, self.good[1:], strict=False):
@@ -165,7 +164,7 @@ class Scan:
 
 
 def scan(buffer: bytes, segment: int, salt: int) -> Scan:
-    """Find every frame of the segment, also behind places that are not frames."""
+    """Find all frames of the segment, also after damaged parts."""
     good: list[Frame] = []
     damaged: list[Frame] = []
     for frame in _headers(buffer, segment, salt):
@@ -196,20 +195,19 @@ MISSING = "synced frames are missing"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the frames behind the last checkpoint amount to."""
+    """The frames after the last checkpoint, classified."""
 
     kept: tuple[Frame, ...]
     cut: tuple[Frame, ...]
-    damage: dict[int, str]  # by group; ALL_GROUPS: it cannot be said whose frames are gone
+    damage: dict[int, str]  # reason by group; ALL_GROUPS: the group of missing frames is unknown
 
 
-def judge(scans: Sequence[Scan], expected_lsn: int) -> Verdict:
-    """Decide which frames from `expected_lsn` on count.
+def classify(scans: Sequence[Scan], expected_lsn: int) -> Verdict:
+    """Decide which frames from `expected_lsn` on are valid.
 
-    Sequence numbers are dense. Where one is missing, everything from there on is cut if it belongs to the last
-    flush: that one was torn by a crash, and nothing of it was acknowledged. If a frame of a later flush exists,
-    the missing one had been synced, and may have been acknowledged: the group that it belongs to is damaged, or
-    all groups if nothing tells which one it was.
+    Lsns have no gaps. If one is missing in the last flush, everything from there on is cut: a crash tore that flush,
+    and nothing of it was acknowledged. If a frame of a later flush exists, the missing frame had been synced and may
+    have been acknowledged: its group is damaged, or all groups if its group is unknown.
     """
     found = [(frame, True) for s in scans for frame in s.good if frame.lsn >= expected_lsn]
     found += [(frame, False) for s in scans for frame in s.damaged if frame.lsn >= expected_lsn]
@@ -224,7 +222,7 @@ def judge(scans: Sequence[Scan], expected_lsn: int) -> Verdict:
             return Verdict(tuple(kept), tuple(f for f, _ in found[at:]), damage)
         elif frame.lsn != expected_lsn:
             damage[ALL_GROUPS] = (
-                f"{MISSING}: {expected_lsn} to {frame.lsn - 1}, before segment {frame.segment} at {frame.position}"
+                f"{MISSING}: lsn {expected_lsn} to {frame.lsn - 1}, before segment {frame.segment} at {frame.position}"
             )
             return Verdict(tuple(kept), tuple(f for f, _ in found[at:]), damage)
         else:

@@ -1,12 +1,11 @@
-"""A group: the entries and the small state of one replica of a partition.
+"""A group: the entries and the state of one replica.
 
-The rules of a log live here, once, for normal operation and for recovery alike: indexes are dense, terms do not
-go back, truncation removes a tail, trimming removes a head and keeps (index, term) of the entry before it.
+The rules of a log, for normal operation and for recovery: indexes are contiguous, terms never decrease, truncation
+removes a tail, trimming removes a head and keeps (index, term) of the entry before it.
 
-`state` is the caller's own summary of the entries up to `state_index` (what producers sent last, for example);
-it is saved with each checkpoint. After a restart the caller takes `state` and reads the entries behind it. So an
-entry stays readable until it is below the first index *and* below the state that is known to be on disk
-(`keep_from`).
+`state` is the caller's summary of the entries up to `state_index`, for example the last sequence of each producer. Each
+checkpoint saves it. After a restart the caller loads `state` and reads the entries after it. So an entry stays readable
+until it is below the first index *and* covered by a state on disk (`keep_from`).
 """
 
 from bisect import bisect_right
@@ -21,7 +20,7 @@ _FIRST_INDEX = attrgetter("first_index")
 
 
 class Group:
-    """One replica's log and small state."""
+    """The log and the state of one replica."""
 
     def __init__(self, record: GroupRecord) -> None:
         self.number = record.number
@@ -39,13 +38,13 @@ class Group:
         self.quarantined = record.quarantined
         self.runs: list[Run] = []
         self.durable_index = self.last_index
-        self.generation = 0  # counts truncations: a flush that began before one says nothing about what came after
-        self.queued_state_index = record.state_index  # of the newest state that was written, durable or not
-        self.saved_state_index = record.state_index  # of the newest state that is on disk
+        self.generation = 0  # number of truncations: a flush from before one does not make later entries durable
+        self.queued_state_index = record.state_index  # of the last state written, durable or not
+        self.saved_state_index = record.state_index  # of the last durable state
         self.take_state: Callable[[], tuple[int, bytes]] | None = None
 
     def for_checkpoint(self) -> GroupRecord:
-        """Return everything but the entries, with the newest state that the caller can give."""
+        """Return everything except the entries, with the caller's current state."""
         self.refresh_state()
         return GroupRecord(
             number=self.number,
@@ -64,14 +63,14 @@ class Group:
         )
 
     def refresh_state(self) -> None:
-        """Ask the caller for its state, unless it never said how."""
+        """Get the current state from the caller, if it provides one."""
         if self.take_state is not None and not self.quarantined:
             self.state_index, self.state = self.take_state()
         self.queued_state_index = self.state_index
 
     @property
     def keep_from(self) -> int:
-        """The first entry that has to stay readable."""
+        """The first entry that must stay readable."""
         return min(self.first_index, self.saved_state_index + 1)
 
     def check_usable(self) -> None:
@@ -82,13 +81,17 @@ class Group:
     # -- changes ------------------------------------------------------------------------------------------
 
     def check_append(self, index: int, term: int, next_offset: int) -> None:
-        """Raise unless the entry is the next one."""
+        """Check that the entry is the next one; raises LogMisuse."""
         if index != self.last_index + 1:
-            raise LogMisuse(f"group {self.number}: entry {index} cannot follow {self.last_index}")
+            raise LogMisuse(f"group {self.number}: cannot append entry {index} after {self.last_index}")
         if term < self.last_term:
-            raise LogMisuse(f"group {self.number}: entry {index} of term {term} cannot follow term {self.last_term}")
+            raise LogMisuse(
+                f"group {self.number}: cannot append entry {index} of term {term} after term {self.last_term}"
+            )
         if next_offset < self.next_offset:
-            raise LogMisuse(f"group {self.number}: offset {next_offset} of entry {index} is below {self.next_offset}")
+            raise LogMisuse(
+                f"group {self.number}: entry {index} has next offset {next_offset}, below {self.next_offset}"
+            )
 
     def append(
         self,
@@ -101,7 +104,7 @@ class Group:
         next_offset: int,
         time_ms: int,
     ) -> Run | None:
-        """Take in an entry that was checked; return its run if it starts a new one."""
+        """Add a checked entry; return its run if it starts a new one."""
         run = self.runs[-1] if self.runs else None
         started = run is None or run.segment != segment or run.term != term
         if run is None or started:
@@ -112,23 +115,25 @@ class Group:
         return run if started else None
 
     def check_truncate(self, index: int) -> None:
-        """Raise unless entries from `index` on may be removed."""
+        """Check that entries from `index` on may be removed; raises LogMisuse."""
         if not self.first_index <= index <= self.last_index:
-            raise LogMisuse(f"group {self.number}: cannot truncate from {index}, it holds {self._held()}")
+            raise LogMisuse(f"group {self.number}: cannot truncate from entry {index}, it has {self._held()}")
         if index <= self.state_index:
-            raise LogMisuse(f"group {self.number}: cannot truncate from {index}, the state covers {self.state_index}")
+            raise LogMisuse(
+                f"group {self.number}: cannot truncate from entry {index}, the state covers {self.state_index}"
+            )
 
     def truncate(self, index: int, term: int, next_offset: int) -> Freed:
-        """Remove the entries from `index` on; the one before has this term and next offset."""
+        """Remove the entries from `index` on; the previous entry has this term and next offset."""
         self.last_index, self.last_term, self.next_offset = index - 1, term, next_offset
         self.generation += 1
         self.durable_index = min(self.durable_index, index - 1)
         return cut_tail(self.runs, index)
 
     def check_trim(self, index: int) -> None:
-        """Raise unless entries before `index` may be removed."""
+        """Check that entries before `index` may be removed; raises LogMisuse."""
         if not self.first_index <= index <= self.last_index + 1:
-            raise LogMisuse(f"group {self.number}: cannot trim to {index}, it holds {self._held()}")
+            raise LogMisuse(f"group {self.number}: cannot trim to entry {index}, it has {self._held()}")
 
     def trim(self, index: int, term: int, next_offset: int) -> Freed:
         """Remove the entries before `index`; the last of them has this term and next offset."""
@@ -136,22 +141,22 @@ class Group:
         return self.release()
 
     def release(self) -> Freed:
-        """Let go of entries that nobody needs any more."""
+        """Remove entries that are no longer needed."""
         return cut_head(self.runs, self.keep_from)
 
     def drop(self) -> Freed:
-        """Let go of everything."""
+        """Remove all entries."""
         return cut_tail(self.runs, 0)
 
     # -- recovery -----------------------------------------------------------------------------------------
 
     def overlay(self, run: Run) -> None:
-        """Lay a run over the older ones: what was appended later replaced everything from there on."""
+        """Add a run, and remove entries of older runs from its first index on, which it replaced."""
         cut_tail(self.runs, run.first_index)
         self.runs.append(run)
 
     def missing_entry(self) -> int | None:
-        """Return the first entry that should be there and is not."""
+        """Return the index of the first missing entry, if any."""
         expected = self.keep_from
         for run in self.runs:
             if run.first_index != expected:
@@ -162,23 +167,23 @@ class Group:
     # -- look-ups -----------------------------------------------------------------------------------------
 
     def run_of(self, index: int) -> Run:
-        """Find the run that holds an entry."""
+        """Find the run of an entry."""
         at = bisect_right(self.runs, index, key=_FIRST_INDEX) - 1
         if at < 0 or index >= self.runs[at].next_index:
-            raise EntryMissing(f"group {self.number} does not hold entry {index}, it holds {self._held()}")
+            raise EntryMissing(f"group {self.number}: no entry {index}, it has {self._held()}")
         return self.runs[at]
 
     def runs_from(self, index: int) -> Iterator[Run]:
-        """Yield the run that holds `index`, and those behind it."""
+        """Yield the run of `index`, and the later ones."""
         at = max(0, bisect_right(self.runs, index, key=_FIRST_INDEX) - 1)
         yield from self.runs[at:]
 
     def term_of(self, index: int) -> int:
-        """Tell the term of an entry, or of the one before the first."""
+        """Return the term of an entry, or of the anchor."""
         return self.anchor_term if index == self.first_index - 1 else self.run_of(index).term
 
     def first_above(self, key: Callable[[Row], int], value: int) -> int:
-        """Find the first index whose (never decreasing) key is above `value`; behind the last if there is none."""
+        """Find the first index whose (never decreasing) key is above `value`; last index + 1 if there is none."""
         visible = [run for run in self.runs if run.next_index > self.first_index]
         at = bisect_right(visible, value, key=lambda run: key(run.at(run.next_index - 1)))
         if at == len(visible):
@@ -187,5 +192,5 @@ class Group:
 
     def _held(self) -> str:
         if self.last_index < self.first_index:
-            return f"nothing (the next entry is {self.last_index + 1})"
-        return f"{self.first_index} to {self.last_index}"
+            return f"no entries (the next is {self.last_index + 1})"
+        return f"entries {self.first_index} to {self.last_index}"

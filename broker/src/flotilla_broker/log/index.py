@@ -1,13 +1,13 @@
-"""Where entries lie: runs of rows.
+"""The index of entries: runs of rows.
 
-A row tells of one entry in 32 bytes: its position and payload size, its lsn, the offset behind its last
-record, and its append time. A run is a stretch of a group's entries in one segment: consecutive indexes, one
-term, ascending lsn. Rows of the segment being written are in memory; once it is sealed they go to a file
-beside it, in the same layout, and are read from there. So memory holds one small object per run, not per entry.
+A row describes one entry in 32 bytes: position and payload size, lsn, the offset after its last record, and its append
+time. A run is a sequence of a group's entries in one segment: consecutive indexes, one term, ascending lsn. Rows of the
+active segment are in memory. When it is sealed, they go to an index file in the same layout, and are read from there.
+So memory has one small object per run, not per entry.
 
-Runs of a group never interleave by lsn: a segment holds a stretch of lsns, its index lists only what was alive
-when it was planned, and the cleaner keeps runs of different segments apart. That lets recovery lay whole runs
-over one another by lsn (`Group.overlay`) instead of comparing entries.
+Runs of a group never interleave by lsn: a segment has a range of lsns, its index lists only entries that were live when
+it was planned, and the cleaner keeps runs of different segments apart. So recovery orders whole runs by lsn
+(`Group.overlay`) instead of comparing entries.
 """
 
 import errno
@@ -26,7 +26,7 @@ from flotilla_broker.log.files import FileCache
 from flotilla_broker.log.frames import frame_bytes
 
 if sys.byteorder != "little":  # pragma: no cover
-    raise ImportError("the log keeps its index in the memory layout of little-endian machines")
+    raise ImportError("the log requires a little-endian machine")
 
 _COLUMNS = 4  # position and size, lsn, next offset, time
 ROW_BYTES = 8 * _COLUMNS
@@ -38,7 +38,7 @@ _MAGIC = b"FLX1"
 
 
 class Row(NamedTuple):
-    """One entry's place."""
+    """Location of one entry."""
 
     position: int
     size: int
@@ -48,12 +48,12 @@ class Row(NamedTuple):
 
 
 def pack(position: int, size: int, lsn: int, next_offset: int, time_ms: int) -> tuple[int, int, int, int]:
-    """Put one entry's place into four numbers."""
+    """Pack a row into four numbers."""
     return position | size << _SIZE_SHIFT, lsn, next_offset, time_ms
 
 
 def unpack(table: "array[int]") -> Iterator[Row]:
-    """Take rows out of their numbers."""
+    """Unpack rows."""
     columns = (table[column::_COLUMNS] for column in range(_COLUMNS))
     for place, lsn, next_offset, time_ms in zip(*columns, strict=True):
         yield Row(place & _POSITION_MASK, place >> _SIZE_SHIFT, lsn, next_offset, time_ms)
@@ -67,7 +67,7 @@ class Rows(Protocol):
 
 
 class MemoryRows:
-    """Rows of the segment that is being written."""
+    """Rows of the active segment."""
 
     __slots__ = ("table",)
 
@@ -98,12 +98,12 @@ class FileRows:
         table = array("q")
         table.frombytes(self._files.get(self._name).read(self._origin + start * ROW_BYTES, count * ROW_BYTES))
         if len(table) != count * _COLUMNS:
-            raise OSError(errno.EIO, "the index is cut", self._name)
+            raise OSError(errno.EIO, "index file is truncated", self._name)
         return table
 
 
 class Run:
-    """A stretch of a group's entries in one segment."""
+    """Consecutive entries of a group in one segment."""
 
     __slots__ = ("count", "first_index", "live_bytes", "lsn", "row", "rows", "segment", "term")
 
@@ -111,7 +111,7 @@ class Run:
         self.segment = segment
         self.first_index = first_index
         self.term = term
-        self.lsn = lsn  # of the first entry that the run ever had: orders runs of one group
+        self.lsn = lsn  # of the first entry that the run had at its start: orders the runs of a group
         self.rows = rows
         self.row = 0  # the row of the first entry
         self.count = 0
@@ -119,7 +119,7 @@ class Run:
 
     @property
     def next_index(self) -> int:
-        """The index behind the last entry."""
+        """The index after the last entry."""
         return self.first_index + self.count
 
     def slice(self, index: int, count: int) -> "list[Row]":
@@ -136,28 +136,28 @@ class Run:
         return self.first_index + bisect_right(indexes, value, key=lambda index: key(self.at(index)))
 
     def add(self, position: int, size: int, lsn: int, next_offset: int, time_ms: int) -> None:
-        """Append a row; only while the segment is being written."""
+        """Append a row; only in the active segment."""
         self.rows.table.extend(pack(position, size, lsn, next_offset, time_ms))  # type: ignore[attr-defined]
         self.count += 1
         self.live_bytes += frame_bytes(size)
 
     def bytes_of(self, index: int, count: int) -> int:
-        """Tell what some entries take on disk."""
+        """Return the size on disk of `count` entries."""
         if count == self.count:
             return self.live_bytes
         return sum(frame_bytes(row.size) for row in self.slice(index, count))
 
     def drop_tail(self, index: int) -> int:
-        """Remove the entries from `index` on; return the bytes that died."""
+        """Remove the entries from `index` on; return the freed bytes."""
         freed = self.bytes_of(index, self.next_index - index)
         self.count = index - self.first_index
         self.live_bytes -= freed
         if isinstance(self.rows, MemoryRows):
-            self.rows.cut(self.row + self.count)  # the next entry's row goes right behind
+            self.rows.cut(self.row + self.count)  # the next row follows directly
         return freed
 
     def drop_head(self, index: int) -> int:
-        """Remove the entries before `index`; return the bytes that died."""
+        """Remove the entries before `index`; return the freed bytes."""
         removed = index - self.first_index
         freed = self.bytes_of(self.first_index, removed)
         self.first_index, self.row = index, self.row + removed
@@ -166,11 +166,11 @@ class Run:
         return freed
 
     def move(self, segment: int, rows: Rows, first_index: int, row: int) -> None:
-        """Point to a copy of the run, which began at `first_index` when it was made and may have shrunk since."""
+        """Refer to a copy of the run, which started at `first_index` when it was copied and may have shrunk since."""
         self.segment, self.rows, self.row = segment, rows, row + self.first_index - first_index
 
 
-Freed = dict[int, int]  # bytes that died, by segment
+Freed = dict[int, int]  # freed bytes by segment
 
 
 def cut_tail(runs: list[Run], index: int) -> Freed:
@@ -199,7 +199,7 @@ def cut_head(runs: list[Run], index: int) -> Freed:
 
 
 class RunRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A run as the index file lists it."""
+    """A run in an index file."""
 
     group: int
     first_index: int
@@ -211,12 +211,12 @@ class RunRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 def run_record(group: int, run: Run) -> RunRecord:
-    """Describe a run for an index file; where its rows go is filled in when the file is built."""
+    """Describe a run for an index file; `build` sets the row."""
     return RunRecord(group, run.first_index, run.count, run.term, run.lsn, run.live_bytes, 0)
 
 
 class Directory(msgspec.Struct, frozen=True, array_like=True):
-    """What the index file opens with."""
+    """The first part of an index file."""
 
     segment: int
     end: int
@@ -224,7 +224,7 @@ class Directory(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Written(NamedTuple):
-    """Where the rows of an index file lie."""
+    """Positions of the rows in an index file."""
 
     origin: int  # position of the first row
     rows: list[int]  # the first row of each run
@@ -232,7 +232,7 @@ class Written(NamedTuple):
 
 
 def build(segment: int, end: int, runs: Sequence[tuple[RunRecord, "array[int]"]]) -> tuple[list[bytes], Written]:
-    """Build an index file from runs and their rows; `row` of the records is filled in here."""
+    """Build an index file from runs and their rows, and set `row` of the records."""
     starts = list(accumulate((record.count for record, _ in runs), initial=0))
     records = [msgspec.structs.replace(record, row=row) for (record, _), row in zip(runs, starts, strict=False)]
     directory = msgspec.msgpack.encode(Directory(segment, end, records))
@@ -243,7 +243,7 @@ def build(segment: int, end: int, runs: Sequence[tuple[RunRecord, "array[int]"]]
 
 
 def load(files: FileCache, name: str, segment: int) -> tuple[Directory, Rows] | None:
-    """Read an index file, or return None if it is not a whole index of that segment."""
+    """Read an index file; None if it is missing, damaged or of another segment."""
     try:
         file = files.get(name)
         prefix = file.read(0, _PREFIX.size)
@@ -251,7 +251,7 @@ def load(files: FileCache, name: str, segment: int) -> tuple[Directory, Rows] | 
             return None
         magic, size, crc, _ = _PREFIX.unpack(prefix)
         packed = file.read(_PREFIX.size, min(size, file.size()))
-    except OSError:  # missing, or on a part of the disk that cannot be read: the segment tells the same
+    except OSError:  # missing or unreadable: the segment itself has the same information
         return None
     if magic != _MAGIC or crc32(packed) != crc:
         return None

@@ -1,7 +1,7 @@
-"""Work in the background: everything on disk that no append waits for.
+"""Background jobs: work on files that no append waits for.
 
-A job is made by the log, `run` in any thread (it touches files only), and then `finish`ed by the log's own
-thread. A job that finds no room leaves everything as it was; the log tries again when there is more.
+The log creates a job, any thread calls `run` (it touches only files), and the log's thread calls `finish`. A job that
+finds the disk full changes nothing; the log retries when there is more space.
 """
 
 from array import array
@@ -16,18 +16,18 @@ from flotilla_broker.log.segments import TEMPORARY, index_name
 
 
 class Job(Protocol):
-    """One piece of work in the background."""
+    """A background job."""
 
     def run(self) -> None:
-        """Do what takes time."""
+        """Do the work, in any thread."""
 
     def finish(self) -> None:
-        """Tell the log; in the log's own thread."""
+        """Pass the result to the log, in the log's thread."""
 
 
 @dataclass(slots=True)
 class Preallocate:
-    """Makes a spare segment."""
+    """Creates a spare segment."""
 
     fs: FileSystem
     name: str
@@ -36,7 +36,7 @@ class Preallocate:
     made: bool = False
 
     def run(self) -> None:
-        """Write zeros; the final name says that they are whole."""
+        """Write zeros, then rename the file: the final name means that it is complete."""
         temporary = self.name + TEMPORARY
         try:
             self.fs.preallocate(temporary, self.size)
@@ -48,13 +48,13 @@ class Preallocate:
             discard(self.fs, temporary)
 
     def finish(self) -> None:
-        """Hand the spare over."""
+        """Pass the spare to the log."""
         self.done(self.name if self.made else None)
 
 
 @dataclass(slots=True)
 class WriteIndex:
-    """Puts the rows of a sealed segment into a file."""
+    """Writes the index file of a sealed segment."""
 
     fs: FileSystem
     segment: int
@@ -91,7 +91,7 @@ def write_index(fs: FileSystem, segment: int, end: int, runs: list[tuple[RunReco
 
 @dataclass(slots=True)
 class Remove:
-    """Removes files that nothing refers to any more, or makes spares of them."""
+    """Removes obsolete files, or turns them into spares."""
 
     fs: FileSystem
     names: list[str]
@@ -99,7 +99,7 @@ class Remove:
     done: Callable[[list[str]], None]
 
     def run(self) -> None:
-        """Remove what is there: an index may never have been written."""
+        """Remove the files that exist: an index may be missing."""
         present = set(self.fs.names())
         for name in self.names:
             if name in self.recycle:
@@ -108,5 +108,5 @@ class Remove:
                 self.fs.unlink(name)
 
     def finish(self) -> None:
-        """Tell the log that there is more room."""
+        """Report the recycled spares."""
         self.done(list(self.recycle.values()))

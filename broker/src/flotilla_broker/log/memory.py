@@ -1,4 +1,4 @@
-"""A folder in memory, for durability `memory`: every restart is a lost disk, by the user's own choice."""
+"""A folder in memory, for durability `memory`: a restart loses everything."""
 
 from collections.abc import Sequence
 
@@ -25,14 +25,14 @@ class MemoryFile:
         return bytes(self.data[position : position + size])
 
     def sync(self) -> None:
-        """There is nothing more durable to sync to."""
+        """Do nothing: memory cannot be synced."""
 
     def truncate(self, size: int) -> None:
         """Cut the file."""
         del self.data[size:]
 
     def size(self) -> int:
-        """Tell the length."""
+        """Return the length."""
         return len(self.data)
 
 
@@ -60,7 +60,7 @@ class MemoryFileSystem:
         return self._files[name]
 
     def preallocate(self, name: str, size: int) -> None:  # noqa: ARG002 - memory needs no zeros in advance
-        """Create the file; it takes memory only as it fills."""
+        """Create the file; it uses memory as it grows."""
         self.create(name)
 
     def rename(self, old: str, new: str) -> None:
@@ -72,15 +72,15 @@ class MemoryFileSystem:
         del self._files[name]
 
     def sync_folder(self) -> None:
-        """There is nothing more durable to sync to."""
+        """Do nothing: memory cannot be synced."""
 
     def free_bytes(self) -> int:
-        """Tell what is left of the capacity."""
+        """Return the unused capacity."""
         return self._capacity_bytes - sum(len(file.data) for file in self._files.values())
 
     def boot_id(self) -> str:
-        """Memory lives as long as the process."""
+        """Return a constant: memory lives as long as the process."""
         return "memory"
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""

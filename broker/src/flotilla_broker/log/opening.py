@@ -1,4 +1,4 @@
-"""Opening a log: everything that has to be true before the first append."""
+"""Opening a log: recovery, removal of torn frames, the first segment."""
 
 import secrets
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from flotilla_broker.log.storefile import read_store, write_store
 
 
 def open_folder(folder: Path, config: LogConfig | None = None) -> Log:
-    """Open the log in a folder, or in memory if that is the durability asked for."""
+    """Open the log in a folder, or in memory with durability `memory`."""
     config = config or LogConfig()
     if config.durability == Durability.MEMORY:
         return open_log(MemoryFileSystem(), config)
@@ -33,16 +33,16 @@ def open_folder(folder: Path, config: LogConfig | None = None) -> Log:
 
 
 def open_log(fs: FileSystem, config: LogConfig, *, random_u32: Callable[[], int] = lambda: secrets.randbits(32)) -> Log:
-    """Open the log in a folder, and make it if the folder is empty.
+    """Open the log in a folder, or create it in an empty one. Raises StoreUnreadable.
 
-    `Log.fresh` says that it was made now; `Log.damage` what was found to be damaged. Raises StoreUnreadable.
+    `Log.fresh`: it was created now. `Log.damage`: what is damaged.
     """
     folder = Folder.from_names(fs.names())
     store = read_store(fs)
     if store is None:
         if folder.logs or folder.colds:
             raise StoreUnreadable(
-                f"there are segments but no {STORE}: the folder is damaged, its replicas have to be rebuilt"
+                f"the log has segments but no {STORE}: it is damaged, rebuild its replicas from other brokers"
             )
         store = StoreRecord(
             format=FORMAT,
@@ -54,39 +54,39 @@ def open_log(fs: FileSystem, config: LogConfig, *, random_u32: Callable[[], int]
         )
         write_store(fs, store)
     files = FileCache(fs, config.open_files_max)
-    found = recover(files, folder, store.salt) if store.begun else _start_over(fs, folder)
-    _judge_last_run(fs, store, found)
+    found = recover(files, folder, store.salt) if store.begun else _remove_partial(fs, folder)
+    _check_last_run(fs, store, found)
     _cut_torn(fs, files, found)
     if store.durability == Durability.OS and not store.clean:
-        for segment in found.segments.values():  # nobody else did
+        for segment in found.segments.values():  # it was not synced before
             files.get(segment.name).sync()
     found.spares = _usable_spares(fs, folder, found, config) or _make_spare(fs, folder, config)
     now = msgspec.structs.replace(store, durability=config.durability, boot_id=fs.boot_id(), begun=True, clean=False)
     log = Log(fs, files, config, now, found)
     log.start()
     if now.differs_from(store):
-        write_store(fs, now)  # only now: what was found about the last run is in the checkpoint
+        write_store(fs, now)  # only now: the checkpoint has the findings about the last run
     return log
 
 
-def _start_over(fs: FileSystem, folder: Folder) -> Recovered:
-    """Remove what an interrupted making left behind; nothing in it was ever promised."""
+def _remove_partial(fs: FileSystem, folder: Folder) -> Recovered:
+    """Remove the files of an interrupted creation; nothing in them was acknowledged."""
     for segment in folder.logs:
         fs.unlink(Segment(segment, cold=False).name)
     return Recovered(fresh=True)
 
 
-def _judge_last_run(fs: FileSystem, store: StoreRecord, found: Recovered) -> None:
-    """Without fsync, a restart of the machine may have lost what had been promised."""
+def _check_last_run(fs: FileSystem, store: StoreRecord, found: Recovered) -> None:
+    """Quarantine all groups if the machine restarted without fsync: acknowledged records may be lost."""
     if store.durability == Durability.OS and not store.clean and store.boot_id != fs.boot_id():
-        why = "written with durability 'os' before the machine restarted: what was acknowledged may be lost"
+        why = "machine restarted without a clean shutdown under durability 'os': acknowledged records may be lost"
         found.damage.insert(0, f"all groups: {why}")
         for group in found.groups.values():
             group.quarantined = group.quarantined or why
 
 
 def _cut_torn(fs: FileSystem, files: FileCache, found: Recovered) -> None:
-    """Remove what was torn, and sync the rest: what a killed process wrote may still be on its way."""
+    """Remove torn frames, and sync the rest: writes of a killed process may not be on disk yet."""
     for name in found.torn:
         files.forget(name)
         fs.unlink(name)
@@ -100,7 +100,7 @@ def _cut_torn(fs: FileSystem, files: FileCache, found: Recovered) -> None:
 
 
 def _usable_spares(fs: FileSystem, folder: Folder, found: Recovered, config: LogConfig) -> tuple[int, ...]:
-    """Keep spares of the right size; a changed setting makes others useless."""
+    """Return the spares of the configured size; the others are obsolete."""
     usable = []
     for number in folder.spares:
         if fs.open(spare_name(number)).size() == config.segment_bytes:
@@ -111,7 +111,7 @@ def _usable_spares(fs: FileSystem, folder: Folder, found: Recovered, config: Log
 
 
 def _make_spare(fs: FileSystem, folder: Folder, config: LogConfig) -> tuple[int, ...]:
-    """Make the first segment in advance like all others; a file that grows takes twice as long to sync."""
+    """Create the first segment in advance: a file that grows takes twice as long to sync."""
     number = max(folder.spares, default=0) + 1
     job = Preallocate(fs, spare_name(number), config.segment_bytes, lambda _: None)
     job.run()

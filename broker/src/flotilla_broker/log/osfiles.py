@@ -15,7 +15,7 @@ _ZEROS_BYTES = 4 << 20
 
 
 class OsFile:
-    """A file of the operating system. Closed when nobody holds it any more."""
+    """A file of the operating system. It is closed when the last reference is dropped."""
 
     __slots__ = ("_fd",)
 
@@ -23,7 +23,7 @@ class OsFile:
         self._fd = fd
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> None:
-        """Write all buffers, in as few calls as the system allows."""
+        """Write all buffers, in as few calls as possible."""
         for start in range(0, len(buffers), _BUFFERS_PER_WRITE_MAX):
             part = buffers[start : start + _BUFFERS_PER_WRITE_MAX]
             total = sum(map(len, part))
@@ -42,14 +42,14 @@ class OsFile:
         data = os.pread(self._fd, size, position)
         if len(data) == size or not data:
             return data
-        parts = [data]  # a single read returns 2 GiB at most, and may return less
+        parts = [data]  # one read returns at most 2 GiB, and may return less
         while data and (got := sum(map(len, parts))) < size:
             data = os.pread(self._fd, size - got, position + got)
             parts.append(data)
         return b"".join(parts)
 
     def sync(self) -> None:
-        """Sync data, and the metadata without which it cannot be read."""
+        """Sync data, and the metadata that is needed to read it."""
         os.fdatasync(self._fd)
 
     def truncate(self, size: int) -> None:
@@ -57,7 +57,7 @@ class OsFile:
         os.ftruncate(self._fd, size)
 
     def size(self) -> int:
-        """Tell the length."""
+        """Return the length."""
         return os.fstat(self._fd).st_size
 
     def __del__(self) -> None:
@@ -65,7 +65,7 @@ class OsFile:
 
 
 class OsFileSystem:
-    """A folder of the operating system, held by this process alone."""
+    """A folder of the operating system, locked by this process."""
 
     def __init__(self, folder: Path) -> None:
         if not folder.exists():
@@ -77,7 +77,9 @@ class OsFileSystem:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise LogInUse(f"the log in {folder} is in use by another process; stop that one first") from None
+            raise LogInUse(
+                f"log {folder} is locked by another process: stop that process, or choose another data folder"
+            ) from None
 
     def names(self) -> list[str]:
         """List the files, without the lock."""
@@ -92,10 +94,10 @@ class OsFileSystem:
         return OsFile(os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
 
     def preallocate(self, name: str, size: int) -> None:
-        """Write real zeros.
+        """Write zeros.
 
-        Space that was only reserved (fallocate) makes each later fdatasync commit metadata as well, which
-        costs three quarters of the throughput. Past the page cache (O_DIRECT) zeros take a fifth of the CPU.
+        With fallocate, each later fdatasync would commit metadata as well, which costs three quarters of the
+        throughput. O_DIRECT takes a fifth of the CPU.
         """
         try:
             self._write_zeros(name, size, os.O_DIRECT)
@@ -129,12 +131,12 @@ class OsFileSystem:
         _sync_entries(self._folder)
 
     def free_bytes(self) -> int:
-        """Tell what an unprivileged process may still use."""
+        """Return the free space for unprivileged processes."""
         stat = os.statvfs(self._folder)
         return stat.f_bavail * stat.f_frsize
 
     def boot_id(self) -> str:
-        """Read the kernel's own name for this run."""
+        """Read the kernel's boot id."""
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Reading entries: a plan is made by the log's own thread, and may be carried out in any.
+"""Reading entries: the log's thread makes a plan, and any thread runs it.
 
-Each frame is checked again on the way out, header and payload, and against the row that led to it: what is read is
-what was written, or an error.
+Each frame is verified, header and payload, and compared with its index row: a read returns what was written, or
+raises.
 """
 
 from collections.abc import Iterator
@@ -14,24 +14,24 @@ from flotilla_broker.log import frames
 from flotilla_broker.log.errors import EntryDamaged
 from flotilla_broker.log.files import Buffer, File, is_unreadable
 
-_GAP_BYTES_MAX = 16 << 10  # frames closer than this are read with one call: the bytes between cost less than it
+_GAP_BYTES_MAX = 16 << 10  # frames closer than this are read with one call
 _READ_BYTES_MAX = 4 << 20
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """An entry as it is read."""
+    """An entry of the log."""
 
     index: int
     term: int
-    next_offset: int  # behind its last record; the same as the entry before if it has none
+    next_offset: int  # after its last record; the same as the previous entry's if it has none
     time_ms: int
     payload: Buffer
 
 
 class Place(NamedTuple):
-    """An entry that is still to be read."""
+    """Location of an entry to read."""
 
-    entry: Entry  # without its payload, unless that is still in memory
+    entry: Entry  # without payload, unless it is still in memory
     segment: int
     file: File | None  # None: the payload is still in memory
     position: int
@@ -40,13 +40,13 @@ class Place(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the frame ends."""
+        """Position after the frame."""
         return self.position + frames.frame_bytes(self.size)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Some consecutive entries of a group."""
+    """A plan to read consecutive entries of a group."""
 
     group: int
     salt: int
@@ -54,11 +54,11 @@ class ReadPlan:
 
     @property
     def is_in_memory(self) -> bool:
-        """Tell whether `run` will not have to wait for a disk."""
+        """Whether `run` reads no file."""
         return all(place.file is None for place in self.places)
 
     def run(self) -> list[Entry]:
-        """Read them all; raises EntryDamaged."""
+        """Read all entries; raises EntryDamaged."""
         entries: list[Entry] = []
         for stretch in _stretches(self.places):
             file, start = stretch[0].file, stretch[0].position
@@ -91,7 +91,7 @@ class ReadPlan:
 
 
 def _stretches(places: list[Place]) -> Iterator[list[Place]]:
-    """Group places that one call reads."""
+    """Group locations that one read covers."""
     stretch: list[Place] = []
     for place in places:
         joins = (

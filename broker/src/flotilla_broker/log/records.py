@@ -1,7 +1,7 @@
-"""What frames of the kinds OPEN, CHECKPOINT_* and CLEANED carry, and the file that says what the folder is.
+"""Payloads of the frames OPEN, CHECKPOINT_* and CLEANED, and the content of `store.json`.
 
-Encoded by position with msgspec, which checks every type on the way in. A later version may add fields with
-defaults at the end of a record; a store of an unknown format is refused as a whole.
+msgspec encodes them by position and checks every type. A later version may add fields with defaults at the end of a
+record. A log of an unknown format is rejected.
 """
 
 from enum import StrEnum
@@ -12,48 +12,48 @@ FORMAT = 1
 
 
 class Durability(StrEnum):
-    """What a completed flush stands for."""
+    """Guarantee of a completed flush."""
 
     FSYNC = "fsync"  # on stable storage
-    OS = "os"  # with the operating system: survives the process, not the machine
+    OS = "os"  # in the page cache: survives the process, not the machine
     MEMORY = "memory"  # in this process only
 
 
 class GroupRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """Everything about a group but its entries."""
+    """Everything about a group except its entries."""
 
     number: int
     meta: bytes
     term: int = 0
     vote: bytes = b""
     first_index: int = 1
-    anchor_term: int = 0  # term of the entry before the first
+    anchor_term: int = 0  # term of the anchor
     first_offset: int = 0
     last_index: int = 0
     last_term: int = 0
     next_offset: int = 0
-    state_index: int = 0  # `state` tells what entries up to here came to
+    state_index: int = 0  # `state` covers the entries up to here
     state: bytes = b""
     quarantined: str = ""
 
 
 class SegmentRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A segment that is not written to any more."""
+    """A sealed segment."""
 
     id: int
     cold: bool  # written by the cleaner
-    end: int  # frames lie before this position
+    end: int  # position after the last frame
 
 
 class CheckpointHead(msgspec.Struct, frozen=True, array_like=True):
-    """Opens a checkpoint."""
+    """First record of a checkpoint."""
 
     next_group: int
     segments: list[SegmentRecord]
 
 
 class Cleaned(msgspec.Struct, frozen=True, array_like=True):
-    """The cleaner has put what lived in some segments into others."""
+    """The cleaner replaced segments."""
 
     removed: list[int]
     added: list[SegmentRecord]
@@ -66,13 +66,13 @@ class StoreRecord(msgspec.Struct, frozen=True, kw_only=True):
     salt: int
     durability: Durability
     boot_id: str
-    begun: bool  # False: made, but nothing was ever promised about what is in it
-    clean: bool  # closed in order, with everything synced
+    begun: bool  # False: created, but nothing was acknowledged yet
+    clean: bool  # closed normally, with everything synced
 
     def differs_from(self, other: "StoreRecord") -> bool:
-        """Tell whether it has to be written. With fsync, what tells of the last run is of no interest.
+        """Whether the file must be written. With fsync, the fields about the last run do not matter.
 
-        So a log on a full disk, where nothing new can be written, can still be opened and closed.
+        So a log on a full disk can still be opened and closed.
         """
         if self.durability == other.durability == Durability.FSYNC:
             return self.begun != other.begun

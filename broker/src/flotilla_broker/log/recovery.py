@@ -1,14 +1,14 @@
-"""Opening a folder: from files to groups.
+"""Recovery: reads groups from the files of a log.
 
-1. The newest segments are scanned, back to one that opens with a whole checkpoint: at most two, as a rule.
-2. `frames.judge` decides which frames behind that checkpoint count, and what is damaged.
-3. The checkpoint lists the older segments; their index files tell which entries lie in them. Runs are laid over
-   one another by lsn, never by position.
-4. The frames behind the checkpoint are applied by the same rules as when they were written.
-5. Each group must then hold every entry between its ends, or it is quarantined.
+1. Scan the newest segments, back to one that starts with a complete checkpoint: usually at most two.
+2. `frames.classify` decides which frames after that checkpoint are valid, and what is damaged.
+3. The checkpoint lists the older segments; their index files list their entries. Runs are ordered by lsn, never by
+   position.
+4. Replay the frames after the checkpoint, with the rules under which they were written.
+5. Quarantine each group that lacks an entry between its first and last index.
 
-Nothing is written here. The log then cuts off what was torn, starts a new segment with a new checkpoint, and only
-when that is on disk removes files that nothing refers to.
+Recovery writes nothing. The log then removes torn frames, starts a new segment with a new checkpoint, and removes
+obsolete files only when that checkpoint is on disk.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,13 +30,13 @@ from flotilla_broker.log.records import (
 )
 from flotilla_broker.log.segments import Folder, Segment, index_name
 
-_REBUILD = "the log is damaged, its replicas have to be rebuilt"
+_REBUILD = "the log is damaged, rebuild its replicas from other brokers"
 _IGNORED = (Kind.CHECKPOINT_BEGIN, Kind.CHECKPOINT_GROUP, Kind.CHECKPOINT_END, Kind.CLEANED, Kind.MARK)
 
 
 @dataclass(slots=True)
 class Recovered:
-    """What a folder holds."""
+    """The result of recovery."""
 
     groups: dict[int, Group] = field(default_factory=dict)
     segments: dict[int, Segment] = field(default_factory=dict)
@@ -47,17 +47,17 @@ class Recovered:
     spares: tuple[int, ...] = ()
     fresh: bool = False  # the folder was empty
     torn_frames: int = 0
-    suspects: dict[int, str] = field(default_factory=dict)  # groups that lost something, and why; or ALL_GROUPS
-    damage: list[str] = field(default_factory=list)  # the same in words
-    tail: list[str] = field(default_factory=list)  # the newest segments: perhaps not synced yet
-    torn: list[str] = field(default_factory=list)  # files of which nothing counts: to be removed first
-    cut: Segment | None = None  # to be cut to its end first: what is behind was never acknowledged
+    suspects: dict[int, str] = field(default_factory=dict)  # reason by group that lost data; or ALL_GROUPS
+    damage: list[str] = field(default_factory=list)  # the same as messages
+    tail: list[str] = field(default_factory=list)  # the newest segments, which may not be synced yet
+    torn: list[str] = field(default_factory=list)  # files without valid frames: removed first
+    cut: Segment | None = None  # truncated to its end first: the rest was never acknowledged
     obsolete: list[str] = field(default_factory=list)  # files to remove once a new checkpoint is on disk
 
     def suspect(self, group: int, why: str) -> None:
-        """Note that something of a group, or of nobody knows which one, was synced and is gone."""
+        """Record that synced data of a group, or of an unknown group (ALL_GROUPS), is lost."""
         concerned = [g for g in self.groups.values() if group in (ALL_GROUPS, g.number)]
-        known = bool(concerned) and all(g.quarantined for g in concerned)  # it was told when it was found
+        known = bool(concerned) and all(g.quarantined for g in concerned)  # reported when it was found
         if group not in self.suspects and not known:
             self.suspects[group] = why
             self.damage.append(f"{'all groups' if group == ALL_GROUPS else f'group {group}'}: {why}")
@@ -65,7 +65,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The newest segments, from the last whole checkpoint on."""
+    """The newest segments, from the last complete checkpoint on."""
 
     scans: list[Scan]
     buffers: dict[int, bytes]
@@ -76,10 +76,10 @@ class Tail:
 
 
 def recover(files: FileCache, folder: Folder, salt: int) -> Recovered:
-    """Read a folder."""
+    """Recover a log."""
     tail = _read_tail(files, folder, salt)
     head, records, end = _read_checkpoint(tail)
-    verdict = frames.judge(tail.scans, end.lsn + 1)
+    verdict = frames.classify(tail.scans, end.lsn + 1)
     table = _segment_table(head, verdict, tail)
     found = Recovered(next_group=head.next_group)
     found.groups = {record.number: Group(record) for record in records}
@@ -87,8 +87,8 @@ def recover(files: FileCache, folder: Folder, salt: int) -> Recovered:
     for number, why in verdict.damage.items():
         found.suspect(number, why)
     for scan in tail.scans:
-        if scan.segment in folder.indexes:  # written only when the next segment's checkpoint was on disk
-            found.suspect(ALL_GROUPS, f"the segment that followed segment {scan.segment} is gone")
+        if scan.segment in folder.indexes:  # an index is written only after the next segment's checkpoint is on disk
+            found.suspect(ALL_GROUPS, f"the segment after segment {scan.segment} is missing")
     present = {*folder.logs, *folder.colds}
     runs = [run for record in table.values() for run in _runs_of(files, record, salt, found, present)]
     _lay_runs(found, records, runs)
@@ -102,11 +102,11 @@ def recover(files: FileCache, folder: Folder, salt: int) -> Recovered:
 
 
 def _cut(found: Recovered, tail: Tail, verdict: Verdict, checkpoint_end: Frame) -> None:
-    """Decide what is removed from the newest segments before anything is written.
+    """Decide what to remove from the newest segments before anything is written.
 
-    Sequence numbers stay dense only if what was cut is gone for good; the next recovery would otherwise take
-    the remains for synced frames that lack their predecessors. If anything is damaged, nothing is cut: what proves
-    the damage has to outlive a crash before the new checkpoint.
+    Torn frames must be removed from disk: the next recovery would otherwise see synced frames with missing
+    predecessors. If anything is damaged, nothing is removed: the proof of the damage must survive a crash before
+    the new checkpoint.
     """
     found_frames = [frame for scan in tail.scans for frame in (*scan.good, *scan.damaged)]
     if verdict.damage:
@@ -114,7 +114,7 @@ def _cut(found: Recovered, tail: Tail, verdict: Verdict, checkpoint_end: Frame) 
         return
     base, *incomplete = tail.scans
     if len({frame.flush for scan in incomplete for frame in scan.good}) > 1:
-        found.suspect(ALL_GROUPS, f"the checkpoint of segment {incomplete[0].segment} is not whole")
+        found.suspect(ALL_GROUPS, f"the checkpoint of segment {incomplete[0].segment} is incomplete")
         found.next_lsn = max(frame.lsn for frame in found_frames) + 1
         return
     own = [frame for frame in verdict.kept if frame.segment == base.segment]
@@ -132,13 +132,13 @@ def _read_tail(files: FileCache, folder: Folder, salt: int) -> Tail:
         try:
             buffer = file.read(0, file.size())
         except OSError as error:
-            raise StoreUnreadable(f"segment {segment} cannot be read ({error}): {_REBUILD}") from error
+            raise StoreUnreadable(f"segment {segment} is unreadable ({error}): {_REBUILD}") from error
         scan = frames.scan(buffer, segment, salt)
         tail.scans.insert(0, scan)
         tail.buffers[segment] = buffer
         if scan.has_checkpoint:
             return tail
-    raise StoreUnreadable(f"no segment opens with a whole checkpoint: {_REBUILD}")
+    raise StoreUnreadable(f"no segment starts with a complete checkpoint: {_REBUILD}")
 
 
 def _read_checkpoint(tail: Tail) -> tuple[CheckpointHead, list[GroupRecord], Frame]:
@@ -149,7 +149,7 @@ def _read_checkpoint(tail: Tail) -> tuple[CheckpointHead, list[GroupRecord], Fra
 
 
 def _segment_table(head: CheckpointHead, verdict: Verdict, tail: Tail) -> dict[int, SegmentRecord]:
-    """List the sealed segments, after what the cleaner did since the checkpoint."""
+    """List the sealed segments, with the cleaner's changes since the checkpoint."""
     table = {record.id: record for record in head.segments}
     for frame in verdict.kept:
         if frame.kind == Kind.CLEANED:
@@ -163,7 +163,7 @@ def _segment_table(head: CheckpointHead, verdict: Verdict, tail: Tail) -> dict[i
 def _runs_of(
     files: FileCache, record: SegmentRecord, salt: int, found: Recovered, present: set[int]
 ) -> Iterator[tuple[Group, Run]]:
-    """Yield the runs of a sealed segment that belong to groups that are still there."""
+    """Yield the runs of existing groups in a sealed segment."""
     segment = Segment(record.id, record.cold, record.end, file_bytes=record.end, settled=True)
     if record.id not in present:
         found.suspect(ALL_GROUPS, f"segment {record.id} is missing")
@@ -185,21 +185,21 @@ def _runs_of(
 
 
 def _scanned_runs(files: FileCache, segment: Segment, salt: int, found: Recovered) -> Iterator[tuple[Group, Run]]:
-    """Build the runs of a sealed segment that has no index from its frames.
+    """Build the runs of a sealed segment without an index from its frames.
 
-    All of them must be there: behind one that is gone, an entry that it replaced would show through.
+    No frame may be missing: otherwise an entry that it replaced would reappear.
     """
     found.unindexed[segment.id] = []
     shadows: dict[int, list[Run]] = {}
     try:
         buffer = files.get(segment.name).read(0, segment.end)
     except OSError as error:
-        found.suspect(ALL_GROUPS, f"segment {segment.id} cannot be read ({error})")
+        found.suspect(ALL_GROUPS, f"segment {segment.id} is unreadable ({error})")
         return
     scan = frames.scan(buffer, segment.id, salt)
     gap = scan.first_gap(segment.end)
     if gap is not None:
-        found.suspect(ALL_GROUPS, f"segment {segment.id} has no frame at {gap}")
+        found.suspect(ALL_GROUPS, f"segment {segment.id} has no frame at position {gap}")
     for frame in scan.damaged:
         if frame.kind == Kind.ENTRY:
             found.suspect(frame.group, f"entry {frame.index} in segment {segment.id} is damaged")
@@ -213,8 +213,8 @@ def _scanned_runs(files: FileCache, segment: Segment, salt: int, found: Recovere
 
 
 def _add_to_runs(runs: list[Run], frame: Frame, *, cold: bool) -> None:
-    """Add an entry to a group's runs in one segment; what was truncated is still among them."""
-    lsn = frame.flush if cold else frame.lsn  # the cleaner notes which run a frame came from
+    """Add an entry to a group's runs in one segment; truncated entries are still among them."""
+    lsn = frame.flush if cold else frame.lsn  # in a cold segment `flush` identifies the original run
     run = runs[-1] if runs else None
     if run is None or run.term != frame.term or run.next_index != frame.index or (cold and run.lsn != lsn):
         run = Run(frame.segment, frame.index, frame.term, lsn, MemoryRows())
@@ -223,7 +223,7 @@ def _add_to_runs(runs: list[Run], frame: Frame, *, cold: bool) -> None:
 
 
 def _lay_runs(found: Recovered, records: Sequence[GroupRecord], runs: Sequence[tuple[Group, Run]]) -> None:
-    """Lay the runs over one another, up to where each group ended at the checkpoint."""
+    """Overlay the runs by lsn, and cut each group at its last index in the checkpoint."""
     for group, run in sorted(runs, key=lambda item: item[1].lsn):
         group.overlay(run)
     for record in records:
@@ -231,7 +231,7 @@ def _lay_runs(found: Recovered, records: Sequence[GroupRecord], runs: Sequence[t
 
 
 def _replay(found: Recovered, tail: Tail, verdict: Verdict) -> None:
-    """Apply the frames behind the checkpoint, in order."""
+    """Apply the frames after the checkpoint, in order."""
     replay = Replay(found, tail)
     for frame in verdict.kept:
         if Segment(frame.segment, cold=False).name in found.torn:
@@ -243,12 +243,12 @@ def _replay(found: Recovered, tail: Tail, verdict: Verdict) -> None:
             found.unindexed.setdefault(frame.segment, [])
         segment = found.segments[frame.segment]
         segment.end = segment.file_bytes = frame.end
-    for frame in verdict.kept:  # also if the frame that opened it is damaged: no number is used twice
+    for frame in verdict.kept:  # even if its OPEN frame is damaged: no number is used twice
         found.next_group = max(found.next_group, frame.group + 1)
 
 
 def _check_groups(found: Recovered) -> None:
-    """Every entry that the checkpoint and the frames behind it count must be there."""
+    """Quarantine groups with missing entries."""
     for group in found.groups.values():
         group.quarantined = (
             group.quarantined or found.suspects.get(group.number, "") or found.suspects.get(ALL_GROUPS, "")
@@ -262,7 +262,7 @@ def _check_groups(found: Recovered) -> None:
 
 
 class Replay:
-    """Applies frames to groups by the rules under which they were written."""
+    """Applies frames to groups, with the rules under which they were written."""
 
     def __init__(self, found: Recovered, tail: Tail) -> None:
         self._found = found
@@ -277,7 +277,7 @@ class Replay:
             return
         group = self._found.groups.get(frame.group)
         if group is None:
-            self._found.suspect(frame.group, f"frame {frame.lsn} belongs to no group")
+            self._found.suspect(frame.group, f"frame lsn={frame.lsn} belongs to no group")
         elif frame.kind in (Kind.ENTRY, Kind.TRUNCATE, Kind.TRIM):
             self._apply_entries(group, frame)
         else:
@@ -297,9 +297,9 @@ class Replay:
                 group.truncate(frame.index, frame.term, frame.next_offset)
             else:
                 group.trim(frame.index, frame.term, frame.next_offset)
-        except LogError as error:  # a frame before this one is gone
+        except LogError as error:  # an earlier frame is missing
             self._found.suspect(group.number, str(error))
-            group.quarantined = self._found.suspects[group.number]  # skip what follows
+            group.quarantined = self._found.suspects[group.number]  # skip later frames
 
     def _apply_state(self, group: Group, frame: Frame) -> None:
         payload = bytes(self._tail.payload(frame))
@@ -318,7 +318,7 @@ class Replay:
         elif frame.kind == Kind.DROP:
             del self._found.groups[group.number]
         else:
-            self._found.suspect(group.number, f"frame {frame.lsn} is of unknown kind {frame.kind}")
+            self._found.suspect(group.number, f"frame lsn={frame.lsn} has unknown kind {frame.kind}")
 
 
 def _count_live_bytes(found: Recovered) -> None:
@@ -328,7 +328,7 @@ def _count_live_bytes(found: Recovered) -> None:
 
 
 def _find_obsolete(found: Recovered, folder: Folder) -> None:
-    """List files that the log does not refer to: of segments that were cleaned, or never came to anything."""
+    """List the files of cleaned or incomplete segments."""
     every = [Segment(number, cold=False) for number in folder.logs] + [
         Segment(number, cold=True) for number in folder.colds
     ]

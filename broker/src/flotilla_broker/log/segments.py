@@ -1,4 +1,4 @@
-"""Names of the files in the folder, and what is known of a segment."""
+"""Segments, and the names of the files in the folder."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _SPARE = re.compile(r"spare-(\d{16})")
 
 @dataclass(slots=True)
 class Segment:
-    """A segment; its frames lie before `end`."""
+    """A segment; its frames end at `end`."""
 
     id: int
     cold: bool  # written by the cleaner
@@ -22,47 +22,47 @@ class Segment:
     index_bytes: int = 0
     live_bytes: int = 0
     checkpoint_bytes: int = 0
-    settled: bool = False  # whole on disk; nothing is added any more
-    readable: bool = True  # the cleaner keeps away from a segment that it could not read
+    settled: bool = False  # complete on disk
+    readable: bool = True  # False: the cleaner skips it
 
     @property
     def name(self) -> str:
-        """The file that holds the frames."""
+        """Name of the file with the frames."""
         return f"{self.id:016}.{'cold' if self.cold else 'log'}"
 
     @property
     def index_name(self) -> str:
-        """The file that holds the rows once the segment is sealed."""
+        """Name of the index file, which exists when the segment is sealed."""
         return index_name(self.id)
 
     def for_checkpoint(self) -> SegmentRecord:
-        """Describe the segment once it is sealed."""
+        """Describe a sealed segment."""
         return SegmentRecord(self.id, self.cold, self.end)
 
 
 def index_name(segment: int) -> str:
-    """Name the index file of a segment."""
+    """Return the name of the index file of a segment."""
     return f"{segment:016}.index"
 
 
 def spare_name(number: int) -> str:
-    """Name a segment that waits to be used."""
+    """Return the name of a spare."""
     return f"spare-{number:016}"
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The files of a folder, by what they are; what is none of ours is left alone."""
+    """The files of a folder by kind; unknown files are ignored."""
 
     logs: tuple[int, ...]
     colds: tuple[int, ...]
     indexes: tuple[int, ...]
     spares: tuple[int, ...]
-    leftovers: tuple[str, ...]  # half-made files of a process that died
+    leftovers: tuple[str, ...]  # temporary files of a process that died
 
     @classmethod
     def from_names(cls, names: list[str]) -> "Folder":
-        """Sort the names."""
+        """Classify file names."""
         kinds: dict[str, list[int]] = {"log": [], "cold": [], "index": [], "spare": []}
         leftovers = []
         for name in names:

@@ -1,27 +1,27 @@
-"""How much room there is: decided before an entry is taken, never found out while it is written."""
+"""Disk space: checked before an entry is accepted, so that no write of an accepted entry finds the disk full."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What can still be written, in segments and bytes."""
+    """The available space, in segments and bytes."""
 
-    active_bytes: int  # left in the segment that is being written
-    spares: int  # segments that are made already
-    growth: int  # segments that could still be made
-    reserve: int  # segments that entries do not get
-    usable_bytes: int  # of a new segment, behind its checkpoint
+    active_bytes: int  # left in the active segment
+    spares: int  # spare segments
+    growth: int  # segments that can still be created
+    reserve: int  # segments that entries must not use
+    usable_bytes: int  # of a new segment, after its checkpoint
 
     @property
     def segments_left(self) -> int:
-        """New segments that entries may fill; below zero, the reserve is in use."""
+        """New segments for entries; below zero, the reserve is in use."""
         return self.spares + self.growth - self.reserve
 
     def admits(self, size: int, pending: int = 0) -> bool:
-        """Tell whether an entry that takes `size` bytes on disk can be written without touching the reserve.
+        """Whether an entry of `size` bytes on disk can be written without the reserve.
 
-        `pending` bytes were admitted before, and may not be written yet.
+        `pending` bytes were admitted before and may not be written yet.
         """
         if self.segments_left < 0 or size > max(self.active_bytes, self.usable_bytes):
             return False
@@ -30,6 +30,6 @@ class Space:
 
 
 def growth(free_bytes: int, used_bytes: int, log_bytes_max: int | None, segment_bytes: int) -> int:
-    """Tell how many more segments can be made."""
+    """Return the number of segments that can still be created."""
     left = free_bytes if log_bytes_max is None else min(free_bytes, log_bytes_max - used_bytes)
     return max(0, left // segment_bytes)

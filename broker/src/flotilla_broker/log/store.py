@@ -1,15 +1,14 @@
 """The log of a broker: frames of many groups in one sequence of segments.
 
-It knows nothing of Raft or HTTP. It stores entries, terms, votes and small states for numbered groups, and says
-what is durable. All of it belongs to one thread, but for three things that may run in any: `Flush.run`,
-`Job.run` and `ReadPlan.run`. So the rules are plain code without locks, and a test can put any two steps in any
-order, or crash between them. `driver.py` is the thin shell that gives the log threads, `view.py` the part of the
-log that changes nothing.
+It stores entries, terms, votes and states of numbered groups, and reports what is durable. It knows nothing of Raft or
+HTTP. One thread uses it, except `Flush.run`, `Job.run` and `ReadPlan.run`, which may run in any thread. So there are
+no locks, and a test can run steps in any order, or crash between them. `driver.py` runs the threads; `view.py` is the
+read-only part.
 
-How a write goes: `append` (and each other change) takes effect in memory at once and queues a frame.
-`begin_flush` hands out everything queued, `Flush.run` writes and syncs it, `end_flush` tells what is durable
-now. Meanwhile more is queued for the next flush. A payload must not be changed before its flush has ended. Nothing
-here asks for the time: entries bring theirs along.
+The path of a write: `append` (like every change) takes effect in memory at once and queues a frame. `begin_flush`
+returns all queued frames, `Flush.run` writes and syncs them, `end_flush` returns what is durable. Meanwhile frames are
+queued for the next flush. A payload must not be changed before its flush has ended. The log reads no clock: callers
+pass the time of entries.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,17 +29,17 @@ from flotilla_broker.log.flush import Durable, Flush
 from flotilla_broker.log.frames import Kind
 from flotilla_broker.log.group import Group
 from flotilla_broker.log.jobs import Job
+from flotilla_broker.log.maintenance import Maintenance
 from flotilla_broker.log.reading import Entry
 from flotilla_broker.log.records import CheckpointHead, Durability, GroupRecord, StoreRecord, encode
 from flotilla_broker.log.recovery import Recovered
 from flotilla_broker.log.storefile import write_store
-from flotilla_broker.log.upkeep import Upkeep
 from flotilla_broker.log.view import LogView
 from flotilla_broker.log.writer import Checkpoint, Writer
 
 
 class Log(LogView):
-    """A log that was opened (`opening.open_log`)."""
+    """An open log (see `opening.open_log`)."""
 
     def __init__(
         self, fs: FileSystem, files: FileCache, config: LogConfig, store: StoreRecord, found: Recovered
@@ -53,27 +52,27 @@ class Log(LogView):
         self._groups = found.groups
         self._next_group = found.next_group
         self._touched: dict[int, Group] = {}
-        self._states: dict[int, int] = {}  # by group: state index of a checkpoint that is queued
+        self._states: dict[int, int] = {}  # by group: state index in the queued checkpoint
         self._flush: Flush | None = None
         self._failed: BaseException | None = None
-        self.recovered_lsn = found.next_lsn - 1  # every frame up to here was found when the log was opened
+        self.recovered_lsn = found.next_lsn - 1  # last frame that recovery found
         self.durable_lsn = self.recovered_lsn
-        self.fresh = found.fresh  # made just now: nothing was ever promised by this folder
-        self.damage = tuple(found.damage)  # what opening found
+        self.fresh = found.fresh  # created now: nothing was ever acknowledged
+        self.damage = tuple(found.damage)  # found by recovery
         self.torn_frames = found.torn_frames
-        self._upkeep = Upkeep(fs, files, config, store.salt, found, on_damage=self.quarantine_damaged)
+        self._maintenance = Maintenance(fs, files, config, store.salt, found, on_damage=self.quarantine_damaged)
         self._writer = Writer(
             fs,
             salt=store.salt,
             segment_bytes=config.segment_bytes,
             next_lsn=found.next_lsn,
             next_segment=found.next_segment,
-            take_spare=self._upkeep.take_spare,
-            on_segment=self._upkeep.add_segment,
+            take_spare=self._maintenance.take_spare,
+            on_segment=self._maintenance.add_segment,
             take_checkpoint=self._checkpoint,
             on_failure=self.fail,
         )
-        self._upkeep.attach(self._groups, self._writer)
+        self._maintenance.attach(self._groups, self._writer)
 
     # -- groups -------------------------------------------------------------------------------------------
 
@@ -88,10 +87,10 @@ class Log(LogView):
         first_offset: int = 0,
         state: bytes = b"",
     ) -> int:
-        """Make a group and return its number.
+        """Create a group and return its number.
 
-        A copy of another replica's log begins behind an anchor, the (index, term) before its first entry. It is
-        made as a group of its own and takes the old one's place at the end, in one step, with `replace_group`.
+        A snapshot starts after an anchor, the (index, term) before its first entry. It is written as a separate group,
+        which then replaces the old one atomically (`replace_group`).
         """
         self._check_open()
         number = self._next_group
@@ -115,17 +114,17 @@ class Log(LogView):
         return number
 
     def set_meta(self, number: int, meta: bytes) -> int:
-        """Change what the caller notes about a group; return the lsn."""
+        """Change the caller's meta of a group; return the lsn."""
         group = self._usable(number)
         self._put(group, Kind.META, meta)
         group.meta = meta
         return self.last_lsn
 
     def replace_group(self, old: int, new: int, meta: bytes) -> int:
-        """Drop group `old` and give `new` its final meta, in one step; return the lsn."""
+        """Drop group `old` and set the final meta of `new`, atomically; return the lsn."""
         replaced, group = self.group(old), self._usable(new)
         if old == new:
-            raise LogMisuse(f"group {old} cannot take its own place")
+            raise LogMisuse(f"group {old} cannot replace itself")
         self._put(group, Kind.REPLACE, meta, index=old)
         self._forget(replaced)
         group.meta = meta
@@ -142,12 +141,12 @@ class Log(LogView):
     def _forget(self, group: Group) -> None:
         del self._groups[group.number]
         self._touched.pop(group.number, None)
-        self._upkeep.free(group.drop())
+        self._maintenance.free(group.drop())
 
     def quarantine(self, number: int, reason: str) -> int:
         """Take a group out of service until it is dropped or replaced; return the lsn."""
         if not reason:
-            raise LogMisuse(f"group {number}: a quarantine needs a reason")
+            raise LogMisuse(f"group {number}: quarantine reason must not be empty")
         group = self.group(number)
         self._check_open()
         self._put(group, Kind.QUARANTINE, reason.encode())
@@ -155,23 +154,23 @@ class Log(LogView):
         return self.last_lsn
 
     def provide_state(self, number: int, take: Callable[[], tuple[int, bytes]]) -> None:
-        """Name the function that summarises entries; each checkpoint calls it for (index, state).
+        """Set the function that returns (index, state) for each checkpoint.
 
-        The index must be one that is never truncated. Entries are kept until a checkpoint has a state that covers
-        them, so trimming frees space only for groups that provide one.
+        The entry at the index must never be truncated. Entries are kept until a saved state covers them, so trimming
+        frees space only for groups that provide a state.
         """
         self.group(number).take_state = take
 
     # -- entries ------------------------------------------------------------------------------------------
 
     def append(self, number: int, index: int, term: int, payload: Buffer, next_offset: int, time_ms: int) -> int:
-        """Append an entry; `next_offset` is the offset behind its last record. Return the lsn."""
+        """Append an entry; `next_offset` is the offset after its last record. Return the lsn."""
         group = self._usable(number)
         group.check_append(index, term, next_offset)
         size = len(payload)
         if size > self._config.entry_bytes_max:
             raise LogMisuse(
-                f"group {number}: entry {index} has {size} bytes, {self._config.entry_bytes_max} is the limit"
+                f"group {number}: entry {index} has {size} bytes, the limit is {self._config.entry_bytes_max}"
             )
         writer = self._writer
         position = writer.put(Kind.ENTRY, number, payload, index, term, next_offset, time_ms)
@@ -181,7 +180,7 @@ class Log(LogView):
         run = group.append(segment.id, index, term, position, size, lsn, next_offset, time_ms)
         segment.live_bytes += segment.end - position
         if run is not None:
-            self._upkeep.note_run(segment.id, group, run)
+            self._maintenance.note_run(segment.id, group, run)
         return lsn
 
     def truncate(self, number: int, index: int) -> int:
@@ -191,7 +190,7 @@ class Log(LogView):
         end = self._end_before(group, index)
         self._put(group, Kind.TRUNCATE, b"", index, *end)
         with self._failing():
-            self._upkeep.free(group.truncate(index, *end))
+            self._maintenance.free(group.truncate(index, *end))
         return self.last_lsn
 
     def trim(self, number: int, index: int) -> int:
@@ -203,11 +202,11 @@ class Log(LogView):
             self._save_state(group)
         self._put(group, Kind.TRIM, b"", index, *anchor)
         with self._failing():
-            self._upkeep.free(group.trim(index, *anchor))
+            self._maintenance.free(group.trim(index, *anchor))
         return self.last_lsn
 
     def _end_before(self, group: Group, index: int) -> tuple[int, int]:
-        """Tell term and next offset of the entry before `index`, from the entry itself: an index may be damaged."""
+        """Return term and next offset of the entry before `index`, read from its frame: the index may be damaged."""
         if index - 1 < group.first_index:
             return group.anchor_term, group.first_offset
         (entry,) = self.read(group.number, index - 1, bytes_max=1, count_max=1)
@@ -215,38 +214,38 @@ class Log(LogView):
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Guard a change that is queued: if it takes effect only in part, the log must not be used any more."""
+        """Fail the log if a queued change is applied only partially."""
         try:
             yield
         except Exception as error:
             self.fail(error)
-            raise LogFailed(f"a change took effect only in part: {error}") from error
+            raise LogFailed(f"log change was applied only partially: {error}") from error
 
     def save_state(self, number: int) -> int:
-        """Save what the group's function says, without waiting for a checkpoint; return the lsn."""
+        """Save the group's current state without a checkpoint; return the lsn."""
         self._save_state(self._usable(number))
         return self.last_lsn
 
     def _save_state(self, group: Group) -> None:
-        """Save a state without a checkpoint: what is about to be trimmed should not wait for the next one."""
+        """Save the state without a checkpoint, so that a trim frees space at once."""
         group.refresh_state()
         self._put(group, Kind.STATE, group.state, group.state_index)
         self._states[group.number] = group.state_index
 
     def set_term(self, number: int, term: int, vote: bytes) -> int:
-        """Note the term, and who was voted for in it; return the lsn."""
+        """Save the term, and the vote in it; return the lsn."""
         group = self._usable(number)
         if term < group.term:
-            raise LogMisuse(f"group {number}: term {term} cannot follow {group.term}")
+            raise LogMisuse(f"group {number}: term {term} is below the current term {group.term}")
         self._put(group, Kind.TERM, vote, term=term)
         group.term, group.vote = term, vote
         return self.last_lsn
 
     def mark(self) -> int:
-        """Queue a frame that says nothing.
+        """Queue a frame without content.
 
-        The newest flush may be cut by recovery, as if a crash had torn it. A mark that follows it, once the log
-        is idle, proves that it was whole, and that what is missing from it was damaged.
+        Recovery treats a gap in the last flush as a torn write. A later mark, written when the log is idle, proves that
+        the flush was complete: a gap in it is damage.
         """
         self._check_open()
         self._writer.put(Kind.MARK, 0, b"")
@@ -262,7 +261,7 @@ class Log(LogView):
         self._check_open()
         group = self._groups.get(number)
         if group is None:
-            raise GroupUnknown(f"there is no group {number}")
+            raise GroupUnknown(f"unknown group {number}")
         if group.quarantined:
             raise GroupQuarantined(number, group.quarantined)
         return group
@@ -287,7 +286,7 @@ class Log(LogView):
     # -- flushes ------------------------------------------------------------------------------------------
 
     def begin_flush(self, *, sync: bool | None = None) -> Flush | None:
-        """Take everything that is queued; None if nothing is, or if a flush is under way."""
+        """Return a flush of all queued frames; None if there are none, or a flush is in progress."""
         self._check_open()
         if self._flush is not None or not self._writer.has_queued:
             return None
@@ -300,7 +299,7 @@ class Log(LogView):
         return self._flush
 
     def end_flush(self, flush: Flush) -> Durable:
-        """Take note that a flush has run, and tell what is durable now."""
+        """Record that a flush has run; return what is durable."""
         self._flush = None
         self.durable_lsn = flush.last_lsn
         self._writer.end()
@@ -310,7 +309,7 @@ class Log(LogView):
             if group is not None and group.generation == generation:
                 group.durable_index = indexes[number] = last_index
         with self._failing():
-            self._upkeep.note_flush(flush)
+            self._maintenance.note_flush(flush)
             self._note_states(flush.states)
         return Durable(flush.last_lsn, indexes)
 
@@ -319,14 +318,14 @@ class Log(LogView):
             group = self._groups.get(number)
             if group is not None:
                 group.saved_state_index = state_index
-                self._upkeep.free(group.release())
+                self._maintenance.free(group.release())
 
     def fail(self, error: BaseException) -> None:
-        """Note that a flush or a job failed: what is on disk is unknown, so nothing is tried again."""
+        """Record that a flush or a job failed: the state of the disk is unknown, so nothing is retried."""
         self._failed = self._failed or error
 
     def flush(self, *, sync: bool | None = None) -> Durable | None:
-        """Flush right here, for callers that have no other work."""
+        """Flush synchronously."""
         flush = self.begin_flush(sync=sync)
         if flush is None:
             return None
@@ -334,28 +333,28 @@ class Log(LogView):
             flush.run()
         except Exception as error:
             self.fail(error)
-            raise LogFailed(f"the log could not be written: {error}") from error
+            raise LogFailed(f"log write failed: {error}") from error
         return self.end_flush(flush)
 
     # -- background ---------------------------------------------------------------------------------------
 
     def next_job(self) -> Job | None:
-        """Return work for the background, one job at a time; None if there is none."""
+        """Return the next background job, one at a time; None if there is none."""
         self._check_open()
-        return self._upkeep.next_job(self.space)
+        return self._maintenance.next_job(self.space)
 
-    def look_again(self) -> None:
-        """Look for work in the background although nothing happened here: others may have freed space."""
-        self._upkeep.look_again()
+    def check_for_work(self) -> None:
+        """Check for background jobs again: other processes may have freed space."""
+        self._maintenance.check_for_work()
 
     def end_job(self, job: Job) -> None:
-        """Take note that a job has run."""
-        self._upkeep.end_job(job)
+        """Record that a job has run."""
+        self._maintenance.end_job(job)
 
     def quarantine_damaged(self, error: EntryDamaged) -> None:
-        """Quarantine the group of an entry that a plan found damaged, if it still is when it is read again.
+        """Quarantine the group of a damaged entry, if a second read finds the damage again.
 
-        Between a plan and its run, an entry may have been trimmed or moved, and its old place written anew.
+        Between a plan and its run, the entry may have been trimmed or moved, and its old location overwritten.
         """
         group = self._groups.get(error.group)
         if group is None or group.quarantined or not group.keep_from <= error.index <= group.last_index:
@@ -368,17 +367,19 @@ class Log(LogView):
     # -- checkpoints --------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the first segment of this run, with a checkpoint of what was found, and sync it."""
+        """Start the first segment after opening, with a checkpoint, and sync it."""
         self._writer.roll()
         self.flush(sync=True)
 
     def close(self) -> None:
-        """Write and sync everything, unless the log has failed, and let go of the folder."""
+        """Write and sync everything, unless the log has failed, and release the folder."""
         try:
             if self._failed is None:
                 self._sync_all()
         finally:
-            self.fail(RuntimeError("it was closed"))
+            self.fail(RuntimeError("the log is closed"))
+            self._writer.close()
+            self._files.clear()
             self._fs.close()
 
     def _sync_all(self) -> None:
@@ -386,7 +387,7 @@ class Log(LogView):
         self.mark()
         self.flush(sync=True)
         if self._config.durability == Durability.OS:
-            self._upkeep.sync_segments()
+            self._maintenance.sync_segments()
             write_store(self._fs, msgspec.structs.replace(self._store, clean=True))
 
     def _checkpoint(self) -> Checkpoint:
@@ -395,7 +396,7 @@ class Log(LogView):
         yield (
             Kind.CHECKPOINT_BEGIN,
             0,
-            encode(CheckpointHead(self._next_group, self._upkeep.sealed_segments())),
+            encode(CheckpointHead(self._next_group, self._maintenance.sealed_segments())),
         )
         for record in records:
             yield Kind.CHECKPOINT_GROUP, record.number, encode(record)

@@ -1,7 +1,7 @@
-"""The file `store.json`: what the folder is.
+"""The file `store.json`: format and settings of the log.
 
-It is written before the first segment, with `begun` false, and once more when that segment is on disk; so a
-folder whose making was interrupted is told from one that lost its segments.
+It is written before the first segment, with `begun` false, and again when that segment is on disk. So an interrupted
+creation can be distinguished from a log that lost its segments.
 """
 
 import json
@@ -17,23 +17,23 @@ _STORE_BYTES_MAX = 64 << 10
 
 
 def read_store(fs: FileSystem) -> StoreRecord | None:
-    """Read the file; None if there is none. Raises StoreUnreadable."""
+    """Read the file; None if it does not exist. Raises StoreUnreadable."""
     if STORE not in fs.names():
         return None
     text = fs.open(STORE).read(0, _STORE_BYTES_MAX)
     try:
         version = json.loads(text)["format"]
         if version != FORMAT:
-            raise StoreUnreadable(f"{STORE} says format {version!r}; this version of Flotilla reads format {FORMAT}")
+            raise StoreUnreadable(f"{STORE} has format {version!r}; this version of Flotilla supports format {FORMAT}")
         return decode_store(text)
     except (ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
         raise StoreUnreadable(
-            f"{STORE} is damaged ({error}): the replicas in this folder have to be rebuilt"
+            f"{STORE} is damaged ({error}): rebuild the replicas of this log from other brokers"
         ) from error
 
 
 def write_store(fs: FileSystem, store: StoreRecord) -> None:
-    """Replace the file, in one step."""
+    """Replace the file atomically."""
     file = fs.create(STORE + TEMPORARY)
     file.write(0, [encode_store(store)])
     file.sync()

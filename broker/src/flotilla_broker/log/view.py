@@ -1,70 +1,70 @@
-"""What can be asked of a log without changing it: groups, entries, places, room."""
+"""The read-only part of the log: groups, entries, disk space."""
 
 from collections.abc import Iterator, Mapping
 
-from flotilla_broker.log.config import LogConfig
+from flotilla_broker.log.config import SEGMENTS_PER_READ_MAX, LogConfig
 from flotilla_broker.log.errors import DiskFull, EntryDamaged, EntryMissing, GroupUnknown
 from flotilla_broker.log.files import FileCache, FileSystem, is_unreadable
 from flotilla_broker.log.frames import frame_bytes
 from flotilla_broker.log.group import Group
+from flotilla_broker.log.maintenance import Maintenance
 from flotilla_broker.log.reading import Entry, Place, ReadPlan
 from flotilla_broker.log.space import Space, growth
-from flotilla_broker.log.upkeep import Upkeep
 from flotilla_broker.log.writer import Writer
 
 _ROWS_PER_LOOK = 512
 
 
 class LogView:
-    """The side of a log that is looked at; `store.Log` is the whole."""
+    """Queries of a log; `store.Log` adds changes."""
 
     _fs: FileSystem
     _files: FileCache
     _config: LogConfig
     _salt: int
     _groups: dict[int, Group]
-    _upkeep: Upkeep
+    _maintenance: Maintenance
     _writer: Writer
 
     @property
     def groups(self) -> Mapping[int, Group]:
-        """All groups, by number. They are to be looked at; changes go through the log."""
+        """All groups by number, read-only."""
         return self._groups
 
     @property
     def last_lsn(self) -> int:
-        """The newest frame. What it says is durable once `durable_lsn` has reached it."""
+        """The lsn of the last frame. It is durable when `durable_lsn` has reached it."""
         return self._writer.next_lsn - 1
 
     def group(self, number: int) -> Group:
-        """Return a group to look at; raises GroupUnknown."""
+        """Return a group, read-only; raises GroupUnknown."""
         try:
             return self._groups[number]
         except KeyError:
-            raise GroupUnknown(f"there is no group {number}") from None
+            raise GroupUnknown(f"unknown group {number}") from None
 
-    # -- room ---------------------------------------------------------------------------------------------
+    # -- disk space ---------------------------------------------------------------------------------------
 
     def admit(self, size: int, pending: int = 0) -> None:
-        """Raise DiskFull unless an entry of `size` bytes can be taken without touching the reserve.
+        """Check the disk space for an entry of `size` bytes, without the reserve; raises DiskFull.
 
-        `pending` bytes of others were admitted before, and may still be on their way.
+        `pending` bytes of other entries were admitted before and may not be written yet.
         """
         space = self.space()
         if not space.admits(frame_bytes(size), pending):
             raise DiskFull(
-                f"no room for an entry of {size} bytes: only the reserve of {space.reserve} segments of "
-                f"{self._config.segment_bytes} bytes is left; free disk space, or shorten the retention"
+                f"no disk space for an entry of {size} bytes: only the reserve of {space.reserve} segments of "
+                f"{self._config.segment_bytes} bytes is left; free disk space, or reduce the retention"
             )
 
     def space(self) -> Space:
-        """Tell how much room there is."""
+        """Return the available space."""
         config, active = self._config, self._writer.active
         capacity = self._writer.capacity_bytes
         more = growth(self._fs.free_bytes(), self.used_bytes, config.log_bytes_max, max(config.segment_bytes, capacity))
         return Space(
             active_bytes=capacity - active.end if more else self._writer.room_bytes,
-            spares=len(self._upkeep.spares),
+            spares=len(self._maintenance.spares),
             growth=more,
             reserve=config.reserve_segments,
             usable_bytes=capacity - active.checkpoint_bytes,
@@ -72,39 +72,47 @@ class LogView:
 
     @property
     def used_bytes(self) -> int:
-        """What the log takes on disk."""
-        return self._upkeep.used_bytes
+        """Disk usage of the log."""
+        return self._maintenance.used_bytes
 
     @property
     def unflushed_bytes(self) -> int:
-        """What waits in memory to be written: the caller bounds it by not appending more."""
+        """Bytes in memory that are not flushed; the caller limits them by not appending more."""
         return self._writer.unflushed_bytes
 
     # -- entries ------------------------------------------------------------------------------------------
 
     def plan_read(self, number: int, index: int, *, bytes_max: int, count_max: int = 1 << 20) -> ReadPlan:
-        """Plan to read entries; `run` it in any thread, soon. EntryDamaged goes to `quarantine_damaged`."""
+        """Plan to read entries; `run` it soon, in any thread. Pass EntryDamaged to `quarantine_damaged`.
+
+        A plan may end before both limits: it keeps at most SEGMENTS_PER_READ_MAX files open.
+        """
         group = self.group(number)
         group.check_usable()
         if not group.keep_from <= index <= group.last_index:
-            raise EntryMissing(f"group {number} holds {group.keep_from} to {group.last_index}, not {index}")
+            raise EntryMissing(
+                f"group {number}: no entry {index}, it has entries {group.keep_from} to {group.last_index}"
+            )
         places: list[Place] = []
+        segments: set[int] = set()  # open until the plan has run
         try:
             for place in self._places(group, index):
                 bytes_max -= place.size
-                if places and (bytes_max < 0 or len(places) == count_max):
+                if place.file is not None:
+                    segments.add(place.segment)
+                if places and (bytes_max < 0 or len(places) == count_max or len(segments) > SEGMENTS_PER_READ_MAX):
                     break
                 places.append(place)
         except OSError as error:
             if not is_unreadable(error):
                 raise
-            raise EntryDamaged(number, index, f"its index cannot be read: {error}") from error
+            raise EntryDamaged(number, index, f"its index is unreadable: {error}") from error
         return ReadPlan(number, self._salt, places)
 
     def _places(self, group: Group, index: int) -> Iterator[Place]:
         for run in group.runs_from(index):
             start = max(index, run.first_index)
-            name = self._upkeep.segment(run.segment).name
+            name = self._maintenance.segment(run.segment).name
             for at in range(start, run.next_index, _ROWS_PER_LOOK):
                 rows = run.slice(at, min(_ROWS_PER_LOOK, run.next_index - at))
                 for ahead, row in enumerate(rows):
@@ -114,13 +122,13 @@ class LogView:
                     yield Place(entry, run.segment, file, row.position, row.size, row.lsn)
 
     def term_of(self, number: int, index: int) -> int:
-        """Tell the term of an entry, or of the one before the first."""
+        """Return the term of an entry, or of the anchor."""
         return self.group(number).term_of(index)
 
     def find_offset(self, number: int, offset: int) -> int:
-        """Find the entry that holds a record offset; behind the last entry if the offset is yet to come."""
+        """Find the entry with a record offset; last index + 1 if the offset is beyond the end."""
         return self.group(number).first_above(lambda row: row.next_offset, offset)
 
     def find_time(self, number: int, time_ms: int) -> int:
-        """Find the first entry that was appended at `time_ms` or later; behind the last if there is none."""
+        """Find the first entry appended at `time_ms` or later; last index + 1 if there is none."""
         return self.group(number).first_above(lambda row: row.time_ms, time_ms - 1)

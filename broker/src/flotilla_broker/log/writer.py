@@ -1,11 +1,10 @@
-"""The end of the log: numbers frames, queues them, and starts new segments.
+"""The writer of the log: numbers frames, queues them, and starts new segments.
 
-Each segment opens with a checkpoint of every group, so that older segments are needed only for the entries in
-them. A frame never spans segments. Frames are packed as they are queued, while the flush before is still
-syncing.
+Each segment starts with a checkpoint of all groups, so that older segments are needed only for their entries. A frame
+never spans segments. Frames are packed when they are queued, while the previous flush is still syncing.
 
-A flush writes whole pages: it begins with what the page that it starts in holds already, and ends with zeros. The
-kernel would otherwise read a page from disk before it changes a part of it.
+A flush writes whole pages: it repeats the used part of the first page, and pads the last page with zeros. The kernel
+would otherwise read a page from disk before it changes a part of it.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,18 +14,18 @@ from isal.isal_zlib import crc32
 from flotilla_broker.log import frames
 from flotilla_broker.log.config import PAGE_BYTES
 from flotilla_broker.log.errors import LogFailed
-from flotilla_broker.log.files import Buffer, File, FileSystem
+from flotilla_broker.log.files import Buffer, FileSystem
 from flotilla_broker.log.flush import Step
 from flotilla_broker.log.frames import Kind, frame_bytes
 from flotilla_broker.log.segments import Segment
 
-_CHECKPOINT_BYTES_MAX = 1 << 31  # positions are kept in 32 bits
+_CHECKPOINT_BYTES_MAX = 1 << 31  # positions have 32 bits
 
 Checkpoint = Iterator[tuple[Kind, int, bytes]]  # kind, group, payload
 
 
 class Writer:
-    """Queues frames for the newest segment."""
+    """Queues frames for the active segment."""
 
     def __init__(
         self,
@@ -50,44 +49,43 @@ class Writer:
         self._on_failure = on_failure
         self._next_segment = next_segment
         self._capacity = 0
-        self._file: File
-        self._steps: list[Step] = []
+        self._steps: list[Step] = []  # the last one is for the active segment
         self._buffers: list[Buffer] = []  # of the last step
         self._flush_lsn = next_lsn
         self._queued_bytes = self._flushing_bytes = 0
         self._sealed: list[Segment] = []
         self.next_lsn = next_lsn
-        self.queued: dict[int, Buffer] = {}  # payloads by lsn, until they can be read from the disk
+        self.queued: dict[int, Buffer] = {}  # payloads by lsn, until they can be read from disk
         self.flushing: dict[int, Buffer] = {}
         self.active = Segment(0, cold=False)
 
     @property
     def room_bytes(self) -> int:
-        """What is left in the active segment, of space that is on disk already."""
+        """Space left in the active segment that is preallocated on disk."""
         return self.active.file_bytes - self.active.end
 
     @property
     def capacity_bytes(self) -> int:
-        """How large the active segment may get: a large checkpoint still leaves room for frames."""
+        """Maximum size of the active segment; a large checkpoint still leaves space for frames."""
         return self._capacity
 
     @property
     def unflushed_bytes(self) -> int:
-        """What waits in memory for this flush and the next."""
+        """Bytes in memory for the current flush and the next one."""
         return self._queued_bytes + self._flushing_bytes
 
     @property
     def has_queued(self) -> bool:
-        """Tell whether there is anything to flush."""
+        """Whether frames are queued."""
         return self.next_lsn > self._flush_lsn
 
     def take_segment_id(self) -> int:
-        """Return a number that no segment had or will have."""
+        """Return a new segment number; numbers are never reused."""
         self._next_segment += 1
         return self._next_segment - 1
 
     def payload(self, lsn: int) -> Buffer | None:
-        """Return a payload that is not on disk yet."""
+        """Return a payload that is still in memory."""
         found = self.queued.get(lsn)
         return self.flushing.get(lsn) if found is None else found
 
@@ -125,13 +123,13 @@ class Writer:
     def roll(self) -> None:
         """Start a new segment with a checkpoint.
 
-        If that fails half way, frames would go to the wrong file: the log must not be used any more.
+        After an error, frames would go to the wrong file: the log must not be used any more.
         """
         try:
             self._roll()
         except Exception as error:
             self._on_failure(error)
-            raise LogFailed(f"no new segment could be started: {error}") from error
+            raise LogFailed(f"cannot start a new segment: {error}") from error
 
     def _roll(self) -> None:
         if self.active.id:
@@ -142,43 +140,43 @@ class Writer:
         for kind, group, payload in self._take_checkpoint():
             self._put(kind, group, payload, 0, 0, 0, 0)
         if segment.end > _CHECKPOINT_BYTES_MAX:
-            raise LogFailed(
-                f"a checkpoint of all groups takes {segment.end} bytes; {_CHECKPOINT_BYTES_MAX} is the limit"
-            )
+            raise LogFailed(f"checkpoint has {segment.end} bytes, the limit is {_CHECKPOINT_BYTES_MAX}")
         segment.checkpoint_bytes = segment.end
         self._capacity = max(self._segment_bytes, segment.end + self._segment_bytes // 2)
 
     def _open_file(self, segment: Segment) -> None:
-        """Take a spare, or if there is none a new file, which is slower to write."""
+        """Use a spare, or create a file, which is slower to write."""
         spare = self._take_spare()
         if spare is None:
-            self._file = self._fs.create(segment.name)
-            self._start_step(Step(self._file, 0, made=True))
+            self._start_step(Step(self._fs.create(segment.name), 0, made=True))
         else:
-            self._file = self._fs.open(spare)
             segment.file_bytes = self._segment_bytes
-            self._start_step(Step(self._file, 0, adopt=(spare, segment.name)))
+            self._start_step(Step(self._fs.open(spare), 0, adopt=(spare, segment.name)))
 
     def _start_step(self, step: Step) -> None:
         self._steps.append(step)
         self._buffers = step.buffers
 
     def begin(self) -> tuple[list[Step], list[Segment]]:
-        """Hand out what is queued, and the segments that it ends; all that follows belongs to the next flush."""
+        """Return the queued frames and the segments that they end; later frames belong to the next flush."""
         steps, self._steps = self._steps, []
         sealed, self._sealed = self._sealed, []
         in_page = self.active.end % PAGE_BYTES
         tail = _last_bytes(self._buffers, in_page)
         for step in steps:
             step.fill_page(PAGE_BYTES)
-        self._start_step(Step(self._file, self.active.end - in_page, [tail]))
+        self._start_step(Step(steps[-1].file, self.active.end - in_page, [tail]))
         self._flush_lsn = self.next_lsn
         self.flushing, self.queued = self.queued, {}
         self._flushing_bytes, self._queued_bytes = self._queued_bytes, 0
         return steps, sealed
 
+    def close(self) -> None:
+        """Close the active segment's file. Nothing can be written after that."""
+        self._steps.clear()
+
     def end(self) -> None:
-        """Take note that what was handed out is on disk, and can be read from there."""
+        """Record that the flush ended: its frames can be read from disk."""
         self.flushing, self._flushing_bytes = {}, 0
 
 

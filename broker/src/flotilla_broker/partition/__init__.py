@@ -1,1 +1,1 @@
-"""A partition: what its entries mean. `producers.py` tells a retry from a new batch."""
+"""Partitions: the state machine that a Raft group replicates. Start at `partition.py`."""

@@ -1,11 +1,12 @@
-"""What a replica notes about itself, in the log, so that it starts again without asking anybody."""
+"""Meta and state of a replica, stored in the log, so that a restart needs no manager."""
 
 import struct
 from typing import Annotated, NamedTuple
 
 import msgspec
 
-from flotilla_broker.raft import EntryRefused
+from flotilla.limits import REPLICATION_MAX, TOPIC_NAME_RULE
+from flotilla_broker.raft import EntryInvalid
 
 TOPIC_ID_BYTES = 16
 _KEY = struct.Struct("<16sII")
@@ -13,19 +14,19 @@ _VERSION = 1
 
 
 class GroupKey(NamedTuple):
-    """Which Raft group: a partition of a topic, in one epoch. A topic made again under the same name has another id."""
+    """Identity of a Raft group: topic id, partition, partition epoch."""
 
     topic_id: bytes
     partition: int
     epoch: int
 
     def to_bytes(self) -> bytes:
-        """The key as it travels."""
+        """Encode the key."""
         return _KEY.pack(*self)
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> "GroupKey":
-        """Read a key; raises struct.error."""
+        """Decode a key; raises struct.error."""
         return cls(*_KEY.unpack(data))
 
     def __str__(self) -> str:
@@ -37,38 +38,38 @@ BrokerId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 
 
 class ReplicaMeta(msgspec.Struct, frozen=True, tag="replica"):
-    """One replica: of what, with whom, how long records stay, and how large batches may be.
+    """Topic, partition, members, retention and batch size limit of a replica.
 
-    Notes that are on disks stay readable: what is added has a default.
+    Field names are part of the disk format; new fields need a default.
     """
 
-    topic: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+    topic: Annotated[str, msgspec.Meta(pattern=f"^{TOPIC_NAME_RULE}$")]
     topic_id: Annotated[bytes, msgspec.Meta(min_length=TOPIC_ID_BYTES, max_length=TOPIC_ID_BYTES)]
     partition: Count
     epoch: Count
-    members: Annotated[tuple[BrokerId, ...], msgspec.Meta(min_length=1, max_length=7)]
+    members: Annotated[tuple[BrokerId, ...], msgspec.Meta(min_length=1, max_length=REPLICATION_MAX)]
     retention_ms: Annotated[int, msgspec.Meta(ge=0)] | None = 7 * 24 * 3600 * 1000
     retention_bytes: Annotated[int, msgspec.Meta(ge=0)] | None = None
     version: int = _VERSION
-    batch_bytes_max: Annotated[int, msgspec.Meta(ge=1)] | None = None  # None: no other limit than that of all batches
+    batch_bytes_max: Annotated[int, msgspec.Meta(ge=1)] | None = None  # None: the general limit of batches
 
     @property
     def key(self) -> GroupKey:
-        """Which group."""
+        """Key of the Raft group."""
         return GroupKey(self.topic_id, self.partition, self.epoch)
 
     @property
     def names(self) -> tuple[str, str]:
-        """What clients call the topic: by its name, or by its id, which no other topic ever has."""
+        """The names of the topic in requests: its name, and `id:` with its id, which is never reused."""
         return self.topic, f"id:{self.topic_id.hex()}"
 
     def to_bytes(self) -> bytes:
-        """The note as it is stored."""
+        """Encode the meta."""
         return msgspec.msgpack.encode(self)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ReplicaMeta":
-        """Read a note; raises msgspec.DecodeError."""
+        """Decode a meta; raises msgspec.DecodeError."""
         return msgspec.msgpack.decode(data, type=cls)
 
 
@@ -77,7 +78,7 @@ class _Kind(msgspec.Struct):
 
 
 def kind_of(note: bytes) -> str:
-    """Tell what a group's note is about, even if it cannot be read otherwise."""
+    """Return the type of a group's meta, even if the rest cannot be decoded."""
     try:
         return msgspec.msgpack.decode(note, type=_Kind).type
     except msgspec.DecodeError:
@@ -85,27 +86,27 @@ def kind_of(note: bytes) -> str:
 
 
 class ReplicaState(msgspec.Struct, frozen=True, array_like=True):
-    """The summary of a replica's entries up to an index."""
+    """The state of a replica after an index."""
 
-    start_offset: int  # records below are gone, though some may share an entry with one that is there
-    time_ms: int  # of the last entry: append times do not go back
-    sealed_index: int  # of the entry that ended the epoch; 0 if none has
+    start_offset: int  # records below are deleted, even if their entry is still stored
+    time_ms: int  # of the last entry: append times never decrease
+    sealed_index: int  # of the Seal entry; 0 if there is none
     producers: bytes
     version: int = _VERSION
 
     def to_bytes(self) -> bytes:
-        """The summary as it is stored and sent."""
+        """Encode the state."""
         return msgspec.msgpack.encode(self)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ReplicaState":
-        """Read a summary; raises EntryRefused. A replica that has none yet begins at nothing."""
+        """Decode a state; raises EntryInvalid. Empty data is the initial state."""
         if not data:
             return cls(0, 0, 0, b"")
         try:
             state = msgspec.msgpack.decode(data, type=cls)
         except msgspec.DecodeError as error:
-            raise EntryRefused(f"the summary of a replica cannot be read: {error}") from error
+            raise EntryInvalid(f"invalid replica state: {error}") from error
         if state.version != _VERSION:
-            raise EntryRefused(f"the summary of a replica has version {state.version}; {_VERSION} is known")
+            raise EntryInvalid(f"replica state has version {state.version}: this broker supports version {_VERSION}")
         return state

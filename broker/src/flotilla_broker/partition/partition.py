@@ -1,24 +1,34 @@
-"""A replica of a partition: the machine that a Raft group replicates.
+"""A replica of a partition: the state machine that a Raft group replicates.
 
-It turns batches into entries, knows what each producer sent last, and tells how each append ended. The rules:
+It turns batches into entries, tracks the last sequence of each producer, and completes appends with their outcome.
+Invariants:
 
-1. Offsets are given out in the same step in which the entry is appended, behind all that is there, committed or not.
-2. Failed means refused before it was proposed, or another term's entry was committed at its index. A leader that
-   steps down does not know yet: its waiters stay, and learn it when that index is committed here.
-3. Whatever depends on the log (producers, first offset, the seal) is a function of it: uncommitted entries can be
-   taken back, and after a restart the summary and the entries behind it give the same again.
+1. Offsets are assigned in the same step in which the entry is appended, after all entries of the log, committed or not.
+2. An append fails only if it was rejected before it was proposed, or an entry of another term was committed at its
+   index. A leader that steps down does not know the outcome yet: it completes its appends when that index is committed.
+3. The state (producers, first offset, seal) is a function of the log: truncation reverts uncommitted entries, and a
+   restart restores the same state from the saved state and the entries after it.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from flotilla.producers.errors import ProducerRefused, ProducerTableMalformed
+from flotilla.producers.errors import InvalidProducerTable, ProducerRefused
 from flotilla.producers.table import ProducerTable, Retry
 from flotilla.records import BatchHeader, Buffer
 from flotilla_broker.log import EntryMissing, Log
+from flotilla_broker.partition.appends import (
+    Appended,
+    Done,
+    Draft,
+    Failed,
+    Submitted,
+    Unknown,
+    Waiter,
+    complete,
+)
 from flotilla_broker.partition.config import PartitionConfig
-from flotilla_broker.partition.draft import Draft, Submitted
 from flotilla_broker.partition.entries import (
     NOOP,
     Content,
@@ -30,9 +40,8 @@ from flotilla_broker.partition.entries import (
     parse,
 )
 from flotilla_broker.partition.meta import ReplicaMeta, ReplicaState
-from flotilla_broker.partition.outcomes import Appended, Done, Failed, Unknown, Waiter, tell
 from flotilla_broker.partition.retention import Stretch, keep_from
-from flotilla_broker.raft import Entry, EntryRefused, GroupLog, NotLeader, Port, RaftConfig, RaftGroup
+from flotilla_broker.raft import Entry, EntryInvalid, GroupLog, NotLeader, Port, RaftConfig, RaftGroup
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +49,7 @@ _REPLAY_BYTES = 4 << 20
 
 
 class Partition:
-    """One replica. It belongs to one thread; `engine.py` gives it turns."""
+    """One replica. Not thread-safe; `engine.py` schedules it."""
 
     def __init__(
         self,
@@ -65,9 +74,9 @@ class Partition:
         self.queued_bytes = 0
         self._watchers: list[Callable[[], None]] = []
         self._waiters: dict[int, list[Waiter]] = {}
-        self._instructions: dict[int, Instruction] = {}  # of entries that are not committed
-        self._checked: dict[int, tuple[Entry, Content]] = {}  # entries of others that may be appended next
-        self._draft: Draft | None = None  # the entry that is being appended, if it is our own
+        self._instructions: dict[int, Instruction] = {}  # of uncommitted entries
+        self._checked: dict[int, tuple[Entry, Content]] = {}  # checked entries of a leader, to be appended next
+        self._draft: Draft | None = None  # the entry that this leader is appending
         self._load(self.log.group.state_index, self.log.group.state)
         self._replay()
         log.provide_state(number, self.snapshot)
@@ -84,7 +93,7 @@ class Partition:
         )
 
     def check_state(self, index: int, state: bytes) -> None:
-        """Raise EntryRefused unless a summary from another broker can be read."""
+        """Check a state from another broker; raises EntryInvalid."""
         _decode_state(index, state)
 
     def _load(self, index: int, data: bytes) -> None:
@@ -95,75 +104,75 @@ class Partition:
         self._time_ms = state.time_ms
 
     def _replay(self) -> None:
-        """Learn what the entries behind the summary add to it."""
+        """Apply the entries after the saved state."""
         log, index = self.log, self.applied_index + 1
         offset = log.offset_behind(self.applied_index)
         while index <= log.last_index:
             for found in log.plan(index, _REPLAY_BYTES).run():
                 entry = Entry.from_log(found)
-                self._learn(entry, parse(entry, offset))
+                self._apply(entry, parse(entry, offset))
                 index, offset = entry.index + 1, entry.next_offset
 
     # -- state --------------------------------------------------------------------------------------------
 
     @property
     def committed_offset(self) -> int:
-        """The offset behind the last record that is committed."""
+        """The offset after the last committed record."""
         return self.log.offset_behind(self.applied_index)
 
     def offset_at_time(self, time_ms: int) -> int:
-        """Find the first committed record that was appended at `time_ms` or later; the next one if there is none."""
+        """Return the offset of the first committed record appended at `time_ms` or later, or the next offset."""
         index = self.log.log.find_time(self.log.number, time_ms)
         return max(self.start_offset, self.log.offset_behind(min(index - 1, self.applied_index)))
 
     @property
     def is_sealed(self) -> bool:
-        """Tell whether the epoch was ended, perhaps not yet for good."""
+        """Whether the log has a Seal entry, committed or not."""
         return self.sealed_index > 0
 
     # -- appending ----------------------------------------------------------------------------------------
 
     def submit(self, header: BatchHeader, batch: Buffer, done: Done) -> None:
-        """Queue a batch that was checked; raises NotLeader. `done` hears how it ended."""
+        """Queue a checked batch; raises NotLeader. `done` gets the outcome."""
         if not self.raft.is_leader:
             raise NotLeader("this replica is not the leader")
         self._queue.append(Submitted(header, batch, done))
         self.queued_bytes += header.total_bytes
 
     @property
-    def wants_turn(self) -> bool:
-        """Tell whether queued batches should become an entry now.
+    def has_work(self) -> bool:
+        """Whether to propose the queued batches now.
 
-        While the entry before is on its way to the disk, the next one could not become durable anyway: waiting
-        costs nothing, and makes one entry of many small batches.
+        During a flush the next entry could not become durable anyway: waiting costs nothing, and combines small
+        batches into one entry.
         """
         if not self._queue:
             return False
         return self.queued_bytes >= self._config.entry_bytes or self.log.durable_index == self.log.last_index
 
     def propose(self) -> None:
-        """Make entries of everything that is queued."""
+        """Propose all queued batches."""
         while self._queue:
-            refusal = self._refusal()
-            if refusal is not None:
-                self._fail_queue(refusal)
+            rejection = self._rejection()
+            if rejection is not None:
+                self._fail_queue(rejection)
                 return
             self._propose_entry()
 
-    def _refusal(self) -> Failed | None:
+    def _rejection(self) -> Failed | None:
         if self.is_sealed:
-            return Failed("sealed", "this epoch of the partition has ended; ask for its new replicas")
-        if not self.raft.takes_entries:
+            return Failed("sealed", "the partition epoch is sealed; refresh the metadata and use the new replicas")
+        if not self.raft.accepts_entries:
             return Failed("not_leader", "this replica is not the leader")
         return None
 
     def _fail_queue(self, failed: Failed) -> None:
         queue, self._queue, self.queued_bytes = self._queue, deque(), 0
         for submitted in queue:
-            tell(submitted.done, failed)
+            complete(submitted.done, failed)
 
     def _propose_entry(self) -> None:
-        """Put batches into one entry: as many as fit, at least one."""
+        """Propose one entry with as many batches as fit, at least one."""
         draft = Draft(self.log.last_index + 1, self.raft.term, self.log.next_offset, self._next_time_ms())
         while self._queue:
             header, batch, done = self._queue[0]
@@ -174,7 +183,7 @@ class Partition:
             try:
                 retry = self.producers.check(header)
             except ProducerRefused as error:
-                tell(done, Failed(error.code, str(error), error.details))
+                complete(done, Failed(error.code, str(error), error.details))
                 continue
             if retry is not None:
                 self._await(retry, done, draft)
@@ -188,17 +197,17 @@ class Partition:
             self._draft = None
 
     def _await(self, retry: Retry, done: Done, draft: Draft) -> None:
-        """Answer a retry when the batch that it repeats is committed, which may be in the entry being made."""
+        """Complete a retry when the original batch is committed; it may be in the current draft."""
         known = Appended(retry.base_offset, 0, retried=True)
         if retry.index <= self.applied_index:
-            tell(done, known)
+            complete(done, known)
         elif retry.index == draft.index:
             draft.waiters.append(Waiter(draft.term, known, done))
         else:
             self._waiters.setdefault(retry.index, []).append(Waiter(self.log.term_of(retry.index), known, done))
 
     def _next_time_ms(self) -> int:
-        """Append times never go back, whatever clocks and leaders do."""
+        """Return the append time, which never decreases."""
         return max(self._clock_ms(), self._time_ms)
 
     def instruct(self, instruction: Instruction) -> int:
@@ -206,23 +215,27 @@ class Partition:
         return self.raft.propose(encode_instruction(instruction), self.log.next_offset, self._next_time_ms())
 
     def trim(self, offset: int) -> None:
-        """Propose that records below `offset` are gone; raises NotLeader. It is so when `start_offset` is there.
+        """Propose to remove the records below `offset`; raises NotLeader. It is done when `start_offset` reaches it.
 
-        What is not committed now is not touched, so that nothing goes that nobody has seen.
+        Uncommitted records are not removed.
         """
         offset = min(offset, self.committed_offset)
         if offset > self.start_offset:
             self.instruct(Trim(offset))
 
     def frees_entries(self, offset: int) -> bool:
-        """Tell whether a whole entry lies below `offset`."""
+        """Whether a trim to `offset` removes at least one entry."""
         return self.log.log.find_offset(self.log.number, offset) > self.log.anchor_index + 1
 
-    def clean_up(self) -> None:
-        """As the leader, let go of records and of producers whose time is over."""
-        if self.is_sealed or not (self.raft.is_settled and self.raft.takes_entries):
+    def apply_retention(self) -> None:
+        """Remove records by retention, and idle producers; only the leader does."""
+        if self.is_sealed or not (self.raft.has_committed_in_term and self.raft.accepts_entries):
             return
-        now_ms, log, meta = self._clock_ms(), self.log, self.meta  # not the last append's time: a clock may have erred
+        now_ms, log, meta = (
+            self._clock_ms(),
+            self.log,
+            self.meta,
+        )  # not the last append time: a clock may be wrong
         expired = log.anchor_index + 1
         if meta.retention_ms is not None:
             expired = log.log.find_time(log.number, now_ms - meta.retention_ms)
@@ -241,10 +254,10 @@ class Partition:
         if before_ms is not None:
             self.instruct(Expire(before_ms))
 
-    # -- what the group tells -----------------------------------------------------------------------------
+    # -- callbacks of the Raft group ----------------------------------------------------------------------
 
     def check(self, entries: Sequence[Entry], next_offset: int) -> None:
-        """Raise EntryRefused unless entries from another broker follow the record before `next_offset`."""
+        """Check entries from another broker, whose first record must have `next_offset`; raises EntryInvalid."""
         self._checked = {}
         checked: dict[int, tuple[Entry, Content]] = {}
         for entry in entries:
@@ -253,21 +266,21 @@ class Partition:
         self._checked = checked
 
     def make_noop(self) -> tuple[bytes, int]:
-        """Make the entry with which a leader begins."""
+        """Return payload and time of a new leader's no-op entry."""
         return NOOP, self._next_time_ms()
 
     def appended(self, entry: Entry) -> None:
-        """Learn what an entry adds: it may still be taken back."""
+        """Apply an appended entry; truncation may revert it."""
         if self._draft is not None:
-            self._time_ms = max(self._time_ms, entry.time_ms)  # its producers were noted as it was made
+            self._time_ms = max(self._time_ms, entry.time_ms)  # its producers were recorded in the draft
             return
         checked = self._checked.get(entry.index)
         if checked is not None and checked[0] is entry:
-            self._learn(entry, checked[1])
+            self._apply(entry, checked[1])
         else:
-            self._learn(entry, parse(entry, self.log.next_offset))
+            self._apply(entry, parse(entry, self.log.next_offset))
 
-    def _learn(self, entry: Entry, content: Content) -> None:
+    def _apply(self, entry: Entry, content: Content) -> None:
         self._time_ms = max(self._time_ms, entry.time_ms)
         if content is None:
             return
@@ -280,29 +293,29 @@ class Partition:
             self.producers.append(entry.index, header, header.base_offset, entry.time_ms)
 
     def truncated(self, index: int) -> None:
-        """Take back what entries from `index` on had added."""
+        """Revert the entries from `index` on."""
         self.producers.truncate(index)
         self._instructions = {at: what for at, what in self._instructions.items() if at < index}
         if self.sealed_index >= index:
             self.sealed_index = 0
 
     def committed(self, index: int) -> None:
-        """Act on what is committed, in the order of the log."""
+        """Execute committed instructions and complete appends, in the order of the log."""
         before = (self.start_offset, self.committed_offset)
         for at in range(self.applied_index + 1, index + 1):
             self.applied_index = at
             self.producers.commit(at)
             instruction = self._instructions.pop(at, None)
             if instruction is not None:
-                self._carry_out(at, instruction)
+                self._execute(at, instruction)
             waiters = self._waiters.pop(at, None)
             if waiters is not None:
-                self._answer(at, waiters)
+                self._complete_waiters(at, waiters)
         if (self.start_offset, self.committed_offset) != before:
             self._notify()
 
     def watch(self, notify: Callable[[], None]) -> Callable[[], None]:
-        """Call `notify` once, when records came or went, or this replica's role changes; return how to undo."""
+        """Call `notify` once when offsets or the role change; return a function that cancels it."""
         self._watchers.append(notify)
 
         def undo() -> None:
@@ -314,9 +327,9 @@ class Partition:
     def _notify(self) -> None:
         watchers, self._watchers = self._watchers, []
         for notify in watchers:
-            notify()  # the API's own, which sets an event
+            notify()  # sets an event of the API
 
-    def _carry_out(self, index: int, instruction: Instruction) -> None:
+    def _execute(self, index: int, instruction: Instruction) -> None:
         if isinstance(instruction, Expire):
             self.producers.expire(instruction.before_ms)
         elif isinstance(instruction, Trim):
@@ -325,60 +338,60 @@ class Partition:
             if keep_from > self.log.anchor_index + 1:
                 self.log.log.trim(self.log.number, keep_from)
 
-    def _answer(self, index: int, waiters: list[Waiter]) -> None:
+    def _complete_waiters(self, index: int, waiters: list[Waiter]) -> None:
         try:
             term = self.log.term_of(index)
         except EntryMissing:
             term = None
         for waiter in waiters:
             if term is None:
-                tell(waiter.done, Unknown("the entry was trimmed before its fate was known"))
+                complete(waiter.done, Unknown("the entry was trimmed before its outcome was known"))
             elif waiter.term == term:
-                tell(waiter.done, waiter.appended)
+                complete(waiter.done, waiter.appended)
             else:
-                tell(waiter.done, Failed("not_leader", "another leader committed other records in its place"))
+                complete(waiter.done, Failed("not_leader", "another leader committed other records at this index"))
 
     def role_changed(self) -> None:
-        """Refuse what is queued if this replica does not lead any more; what was proposed waits for its fate."""
+        """Fail queued batches if this replica no longer leads; proposed ones wait for their outcome."""
         if not self.raft.is_leader:
-            self._fail_queue(Failed("not_leader", "this replica is not the leader any more"))
+            self._fail_queue(Failed("not_leader", "this replica is no longer the leader"))
         self._notify()
 
     def snapshot(self) -> tuple[int, bytes]:
-        """Summarise the entries up to the last committed one."""
+        """Return the last applied index, and the state after it."""
         sealed = self.sealed_index if self.sealed_index <= self.applied_index else 0
         state = ReplicaState(self.start_offset, self._time_ms, sealed, self.producers.encode())
         return self.applied_index, state.to_bytes()
 
     def installed(self, index: int, state: bytes) -> None:
-        """Start over from a copy of another replica's log."""
+        """Load the state of an installed snapshot."""
         self._checked = {}
         self._instructions.clear()
         self._load(index, state)
         self.log.log.provide_state(self.log.number, self.snapshot)
         for at in sorted(at for at in self._waiters if at <= index):
-            self._answer_lost(self._waiters.pop(at), "the log was replaced by a copy before its fate was known")
+            self._complete_unknown(self._waiters.pop(at), "a snapshot replaced the log before the outcome was known")
         self._notify()
 
     def close(self, reason: str) -> None:
-        """Stop; nobody learns any more how what was proposed ended."""
+        """Stop; the outcome of proposed appends is unknown."""
         self.raft.close()
         self._fail_queue(Failed("closed", reason))
         for at in sorted(self._waiters):
-            self._answer_lost(self._waiters.pop(at), reason)
+            self._complete_unknown(self._waiters.pop(at), reason)
         self._notify()
 
-    def _answer_lost(self, waiters: list[Waiter], reason: str) -> None:
+    def _complete_unknown(self, waiters: list[Waiter], reason: str) -> None:
         for waiter in waiters:
-            tell(waiter.done, Unknown(reason))
+            complete(waiter.done, Unknown(reason))
 
 
 def _decode_state(index: int, data: bytes) -> tuple[ReplicaState, ProducerTable]:
-    """Read a summary of the entries up to `index`; raises EntryRefused."""
+    """Decode a state after `index`; raises EntryInvalid."""
     state = ReplicaState.from_bytes(data)
     if not state.producers:
         return state, ProducerTable(committed_index=index)
     try:
         return state, ProducerTable.decode(state.producers, index)
-    except ProducerTableMalformed as error:
-        raise EntryRefused(f"what a summary says of producers cannot be read: {error}") from error
+    except InvalidProducerTable as error:
+        raise EntryInvalid(f"invalid producer table in replica state: {error}") from error

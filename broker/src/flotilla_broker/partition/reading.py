@@ -1,4 +1,4 @@
-"""What a reader gets of some entries: whole batches, committed ones only."""
+"""Selects the batches of a fetch from entries: whole batches, committed ones only."""
 
 from collections.abc import Iterable
 
@@ -9,9 +9,9 @@ from flotilla_broker.partition.entries import RECORDS
 
 
 def select_batches(entries: Iterable[Entry], offset: int, committed_index: int, bytes_max: int) -> list[Buffer]:
-    """Return the batches that hold `offset` and what follows, up to `bytes_max`, but at least one.
+    """Return the batches from the one with `offset` on, up to `bytes_max`, but at least one.
 
-    Entries are passed on as they are; only the first and the last may have to be taken apart.
+    Only the first and the last entry are split; others are returned as they are.
     """
     found: list[Buffer] = []
     for entry in entries:
@@ -28,12 +28,12 @@ def select_batches(entries: Iterable[Entry], offset: int, committed_index: int, 
             found.append(batches[start:end])
             bytes_max -= end - start
         if end < len(batches):
-            break  # nothing may be left out in between
+            break  # no gaps
     return found
 
 
 def _cut(batches: memoryview, offset: int, bytes_max: int, *, at_least_one: bool) -> tuple[int, int]:
-    """Tell which part to show: without batches that end before `offset`, and those behind that do not fit."""
+    """Return the range without batches that end before `offset`, and without later ones that do not fit."""
     start = end = 0
     for batch in split(batches):
         if BatchHeader.from_bytes(batch).next_offset <= offset:

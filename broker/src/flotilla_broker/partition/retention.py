@@ -1,11 +1,11 @@
-"""How long records stay: a pure decision, from what the log knows without reading a record."""
+"""Retention: which entries to keep, decided from the index alone. Pure."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 
 class Stretch(NamedTuple):
-    """Some consecutive entries that lie together: what space is freed in."""
+    """Consecutive entries that are removed together."""
 
     next_index: int
     size: int
@@ -14,10 +14,10 @@ class Stretch(NamedTuple):
 def keep_from(
     *, first_index: int, committed_index: int, expired_index: int, stretches: Iterable[Stretch], bytes_max: int | None
 ) -> int:
-    """Tell the first entry to keep: `first_index` if nothing has to go.
+    """Return the first entry to keep; `first_index` if none expired.
 
-    Entries before `expired_index` are too old. If the rest takes more than `bytes_max`, the oldest stretches go too,
-    whole ones only: a little more than the limit stays rather than less. What is not committed stays.
+    Entries before `expired_index` are too old. If the rest exceeds `bytes_max`, the oldest stretches are removed as
+    well, as whole stretches: the rest may slightly exceed the limit. Uncommitted entries are kept.
     """
     keep = max(first_index, expired_index)
     if bytes_max is not None:

@@ -1,19 +1,19 @@
-"""The transport between brokers. Start reading at `network.py`; `handshake.py` and `framing.py` are the protocol."""
+"""The transport between brokers. Start at `network.py`; `handshake.py` and `framing.py` define the protocol."""
 
 from flotilla_broker.peers.addresses import Address, AddressBook, check_broker_id
 from flotilla_broker.peers.config import PeerConfig, PeerTls
 from flotilla_broker.peers.errors import (
     AddressInvalid,
-    BrokerUnexpected,
     FrameDamaged,
-    FrameRefused,
+    FrameInvalid,
     FrameTooLarge,
-    HandshakeRefused,
-    MessageMalformed,
+    HandshakeRejected,
+    MessageInvalid,
     PeersError,
     PeersMisuse,
-    ProofWrong,
-    VersionsDisjoint,
+    ProofInvalid,
+    UnexpectedBroker,
+    VersionMismatch,
 )
 from flotilla_broker.peers.framing import Buffer
 from flotilla_broker.peers.handshake import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
@@ -25,19 +25,19 @@ __all__ = [
     "Address",
     "AddressBook",
     "AddressInvalid",
-    "BrokerUnexpected",
     "Buffer",
     "FrameDamaged",
-    "FrameRefused",
+    "FrameInvalid",
     "FrameTooLarge",
-    "HandshakeRefused",
-    "MessageMalformed",
+    "HandshakeRejected",
+    "MessageInvalid",
     "PeerConfig",
     "PeerNetwork",
     "PeerTls",
     "PeersError",
     "PeersMisuse",
-    "ProofWrong",
-    "VersionsDisjoint",
+    "ProofInvalid",
+    "UnexpectedBroker",
+    "VersionMismatch",
     "check_broker_id",
 ]

@@ -1,8 +1,7 @@
-"""Who the other brokers are, and where.
+"""The address book: ids and addresses of the other brokers.
 
-The book is the list of the brokers that this one talks to: who is not in it is neither dialed nor let in. It may
-change at run time, as a whole; whoever subscribed is told after each change and compares the book with what it has.
-It belongs to the thread of the loop. `identity.py` keeps it over a restart.
+A broker dials, and accepts connections of, only the brokers in the book. The book is replaced as a whole; subscribers
+are called after each change. Use it only on the event loop. `identity.py` stores it across restarts.
 """
 
 import re
@@ -12,14 +11,14 @@ from typing import NamedTuple
 from flotilla_broker.peers.errors import AddressInvalid
 
 PEERS_MAX = 1024
-_HOST_CHARACTERS_MAX = 253  # the longest name that DNS has
+_HOST_CHARACTERS_MAX = 253  # the limit of DNS
 _PORT_MAX = 0xFFFF
 _ID = re.compile(r"[0-9a-f]{32}")
-_HOST = re.compile(r"[^\s\x00-\x1f\x7f]+")  # neither blanks nor control characters: it appears in the log
+_HOST = re.compile(r"[^\s\x00-\x1f\x7f]+")  # no spaces or control characters: hosts are logged
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """Address for other brokers."""
 
     host: str
     port: int
@@ -29,14 +28,14 @@ class Address(NamedTuple):
 
 
 class AddressBook:
-    """The addresses of the other brokers by id. It may hold the broker itself as well, which is of no effect."""
+    """Addresses of brokers by id. An entry of this broker itself has no effect."""
 
     def __init__(self, addresses: Mapping[str, tuple[str, int]] | None = None) -> None:
         self._addresses = check_addresses(addresses or {})
         self._subscribers: list[Callable[[], None]] = []
 
     def update(self, addresses: Mapping[str, tuple[str, int]]) -> None:
-        """Replace the whole book, or raise AddressInvalid and change nothing."""
+        """Replace the book; raises AddressInvalid and changes nothing then."""
         checked = check_addresses(addresses)
         if checked == self._addresses:
             return
@@ -45,7 +44,7 @@ class AddressBook:
             notify()
 
     def get(self, peer: str) -> Address | None:
-        """Return the address of a broker; None if it is not in the book."""
+        """Return the address of a broker, or None."""
         return self._addresses.get(peer)
 
     def entries(self) -> dict[str, Address]:
@@ -53,7 +52,7 @@ class AddressBook:
         return dict(self._addresses)
 
     def subscribe(self, notify: Callable[[], None]) -> None:
-        """Have `notify` called after each change."""
+        """Call `notify` after each change."""
         self._subscribers.append(notify)
 
     def unsubscribe(self, notify: Callable[[], None]) -> None:
@@ -71,26 +70,26 @@ class AddressBook:
 
 
 def check_broker_id(broker: str) -> str:
-    """Return the id if it is one: 32 lower-case hexadecimal digits."""
+    """Check a broker id and return it; raises AddressInvalid."""
     if not isinstance(broker, str) or _ID.fullmatch(broker) is None:
-        raise AddressInvalid(f"{_shown(broker)} is not the id of a broker: 32 lower-case hexadecimal digits")
+        raise AddressInvalid(f"invalid broker id {_shown(broker)}: must be 32 lower-case hexadecimal digits")
     return broker
 
 
 def check_addresses(addresses: Mapping[str, tuple[str, int]]) -> dict[str, Address]:
-    """Return the entries if all of them are sound."""
+    """Check all entries and return them; raises AddressInvalid."""
     if len(addresses) > PEERS_MAX:
-        raise AddressInvalid(f"{len(addresses)} brokers are too many, {PEERS_MAX} is the limit")
+        raise AddressInvalid(f"too many brokers: {len(addresses)}, the limit is {PEERS_MAX}")
     return {check_broker_id(peer): _check_address(peer, *address) for peer, address in addresses.items()}
 
 
 def _check_address(peer: str, host: str, port: int) -> Address:
     if not isinstance(host, str) or len(host) > _HOST_CHARACTERS_MAX or _HOST.fullmatch(host) is None:
-        raise AddressInvalid(f"broker {peer}: {_shown(host)} is not a host")
+        raise AddressInvalid(f"broker {peer}: invalid host {_shown(host)}")
     if type(port) is not int or not 1 <= port <= _PORT_MAX:
-        raise AddressInvalid(f"broker {peer}: {_shown(port)} is not a port, from 1 to {_PORT_MAX}")
+        raise AddressInvalid(f"broker {peer}: invalid port {_shown(port)}: must be 1 to {_PORT_MAX}")
     return Address(host, port)
 
 
 def _shown(value: object) -> str:
-    return repr(value)[:80]  # it may come from a damaged file, and is about to be logged
+    return repr(value)[:80]  # untrusted and logged

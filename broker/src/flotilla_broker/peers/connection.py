@@ -1,8 +1,8 @@
-"""One connection to another broker: the handshake, then frames, until somebody closes it.
+"""One connection to another broker: a handshake, then frames, until it is closed.
 
-The thin shell around `handshake.py`, `framing.py` and `pacing.Silence`. It tells its owner what happens, in this
-order: `authenticated` at most once, then `received` and `drained`, then `closed` exactly once. `closed` is told at
-once, from within `close`; the socket follows a little later, which `lost` tells.
+A thin shell around `handshake.py`, `framing.py` and `pacing.Silence`. It calls its owner in this order:
+`authenticated` at most once, then `received` and `drained`, then `closed` exactly once. `closed` is called within
+`close`; the future `lost` completes when the socket is closed.
 """
 
 import asyncio
@@ -12,32 +12,32 @@ from contextlib import suppress
 from typing import Protocol, cast
 
 from flotilla_broker.peers.config import PeerConfig
-from flotilla_broker.peers.errors import FrameRefused, HandshakeRefused, PeersMisuse
+from flotilla_broker.peers.errors import FrameInvalid, HandshakeRejected, PeersMisuse
 from flotilla_broker.peers.framing import PING, Buffer, FrameReader, encode_head
 from flotilla_broker.peers.handshake import MESSAGE_BYTES_MAX, Handshake
 from flotilla_broker.peers.pacing import Due, Silence
 
-_JOINED_BYTES_MAX = 16 << 10  # a copy this small costs less than a vectored write, and less than a TLS record
+_JOINED_BYTES_MAX = 16 << 10  # copying less is cheaper than a vectored write or another TLS record
 
 
 class ConnectionOwner(Protocol):
-    """Who wants to know what happens on a connection. It may close the connection from within any of these."""
+    """Callbacks of a connection. Each may close the connection."""
 
     def authenticated(self, connection: "Connection") -> None:
-        """Take note that the handshake is done."""
+        """The handshake is complete."""
 
     def received(self, connection: "Connection", body: memoryview) -> None:
-        """Take a frame; the body may be kept."""
+        """A frame arrived; the body may be kept."""
 
     def drained(self, connection: "Connection") -> None:
-        """Take note that the connection is writable again."""
+        """The connection is writable again."""
 
     def closed(self, connection: "Connection") -> None:
-        """Take note that the connection is over; `connection.reason` says why."""
+        """The connection is closed; see `connection.reason`."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A protocol for one asyncio transport, with or without TLS."""
+    """Protocol of one asyncio transport, with or without TLS."""
 
     def __init__(self, handshake: Handshake, address: str, config: PeerConfig, owner: ConnectionOwner) -> None:
         self.address = address
@@ -52,12 +52,12 @@ class Connection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._authenticated = self._closed = False
         self.writable = True
-        self.settled: asyncio.Future[None] = self._loop.create_future()  # authenticated, or closed before
-        self.lost: asyncio.Future[None] = self._loop.create_future()  # the socket is gone
+        self.settled: asyncio.Future[None] = self._loop.create_future()  # authenticated or closed
+        self.lost: asyncio.Future[None] = self._loop.create_future()  # the socket is closed
 
     @property
     def peer(self) -> str:
-        """The broker at the other end; believed only once it is authenticated."""
+        """The broker at the other end; verified only after authentication."""
         return self._handshake.peer
 
     @property
@@ -67,11 +67,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether the handshake is done and nobody has closed the connection."""
+        """Whether the handshake is complete and the connection not closed."""
         return self._authenticated and not self._closed
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
-        """Queue one frame; False if it was not queued. The buffers must not be changed any more."""
+        """Queue one frame; return False if it was not queued. The buffers must not be changed afterwards."""
         head, size = encode_head(buffers)
         self._check_size(size)
         transport = self._transport
@@ -87,10 +87,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _check_size(self, size: int) -> None:
         if not 1 <= size <= self._config.frame_bytes_max:
-            raise PeersMisuse(f"a frame of {size} bytes; from 1 to {self._config.frame_bytes_max} can be sent")
+            raise PeersMisuse(f"frame has {size} bytes: must be 1 to {self._config.frame_bytes_max}")
 
     def close(self, reason: str) -> None:
-        """End the connection at once, without sending what still waits."""
+        """Close the connection at once, and drop queued frames."""
         if self._closed:
             return
         self._closed = True
@@ -108,60 +108,60 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's only behave like one
-        if self._closed:  # somebody gave up meanwhile
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports only implement the interface
+        if self._closed:  # closed before it was connected
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(high=self._config.write_bytes_high)
-        with suppress(OSError):  # if it is broken already, the next read says so
+        with suppress(OSError):  # a broken socket fails at the next read
             sock = self._transport.get_extra_info("socket")
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # an answer must not wait for more to say
-        self._say(self._handshake.start())
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # send small frames at once
+        self._send_message(self._handshake.start())
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - frames know better what is to come
-        """Return where to put what arrives."""
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the frame reader knows the size
+        """Return the buffer for the next read."""
         return self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle what arrived."""
+        """Handle received data."""
         if self._closed:
             return
         self._silence.heard = True
         try:
             for body in self._reader.received(nbytes):
-                self._take(body)
+                self._handle(body)
                 if self._closed:
                     return
-        except (FrameRefused, HandshakeRefused) as error:
+        except (FrameInvalid, HandshakeRejected) as error:
             self.close(str(error))
 
     def pause_writing(self) -> None:
-        """Take note that a lot is waiting to be sent."""
+        """Record that the write buffer is full."""
         self.writable = False
 
     def resume_writing(self) -> None:
-        """Take note that little is waiting to be sent."""
+        """Record that the write buffer has space again."""
         self.writable = True
         if self.is_open:
             self._owner.drained(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Take note that the socket is gone."""
+        """Record that the socket is closed."""
         when = "" if self._authenticated else " during the handshake"
-        self.close(f"the other side closed the connection{when}" if exc is None else f"it broke{when}: {describe(exc)}")
+        self.close(f"closed by the peer{when}" if exc is None else f"connection lost{when}: {describe(exc)}")
         _finish(self.lost)
 
     # -----------------------------------------------------------------------------------------------------
 
-    def _take(self, body: memoryview) -> None:
+    def _handle(self, body: memoryview) -> None:
         if not self._authenticated:
-            self._say(self._handshake.receive(body))
+            self._send_message(self._handshake.receive(body))
             if self._handshake.done:
                 self._begin()
         elif body:
             self._owner.received(self, body)
 
-    def _say(self, message: bytes | None) -> None:
+    def _send_message(self, message: bytes | None) -> None:
         if message is not None and self._transport is not None:
             head, _ = encode_head((message,))
             self._transport.write(head + message)
@@ -175,16 +175,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def _tick(self) -> None:
         if self._silence.tick() is Due.CLOSE:
-            self.close(f"nothing was heard for {self._config.silence_s} s")
+            self.close(f"no data received for {self._config.silence_s:g} s")
             return
         self._timer = self._loop.call_later(self._config.ping_s, self._tick)
         transport = self._transport
-        if transport is not None and self.writable and not transport.is_closing():  # else more than a ping waits
+        if (
+            transport is not None and self.writable and not transport.is_closing()
+        ):  # otherwise queued frames replace the ping
             transport.write(PING)
 
 
 async def establish(connection: Connection, connecting: Awaitable[object], s_max: float) -> None:
-    """See a connection through to the end of its handshake. Then it is open, or it is closed and has a reason."""
+    """Run a connection until the end of its handshake. Then it is open, or closed with a reason."""
     attached = False
     try:
         async with asyncio.timeout(s_max):
@@ -192,19 +194,19 @@ async def establish(connection: Connection, connecting: Awaitable[object], s_max
             attached = True
             await connection.settled
     except TimeoutError:
-        connection.close(f"no handshake within {s_max} s")
-    except Exception as error:  # noqa: BLE001 - names, sockets and certificates can be wrong in many ways
-        connection.close(f"it could not be set up: {describe(error)}")
+        connection.close(f"handshake timed out after {s_max:g} s")
+    except Exception as error:  # noqa: BLE001 - DNS, sockets and TLS raise many types
+        connection.close(f"connect failed: {describe(error)}")
     except asyncio.CancelledError:
-        connection.close("this broker gave it up")
+        connection.close("cancelled")
         raise
     finally:
         if not attached:
-            _finish(connection.lost)  # the loop has closed the socket, and uvloop does not always say so
+            _finish(connection.lost)  # the loop has closed the socket; uvloop does not always report it
 
 
 def describe(error: BaseException) -> str:
-    """Say what an error is, even if it has no text."""
+    """Return the text of an error, or its type."""
     return str(error) or type(error).__name__
 
 

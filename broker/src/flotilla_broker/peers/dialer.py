@@ -1,7 +1,7 @@
-"""Keeps a connection to one peer: dials, waits for its end, waits a little longer, dials again.
+"""Keeps a connection to one peer: dials, waits until it is closed, and dials again after a backoff.
 
-The address is looked up in the book, and its name resolved, anew for each dial. A dialer that is not connected and
-whose peer got another address begins again at once; one that is connected stays so.
+The name is resolved for each dial. If the address changes, a dialer without a connection dials the new address at once;
+an open connection is kept.
 """
 
 import asyncio
@@ -38,22 +38,22 @@ class Dialer:
         self._backoff = backoff
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
-        self._said = ""  # the last failure that was logged
-        self._tasks = tasks  # of all dialers: a task that was cancelled still has a socket to close
+        self._logged = ""  # the last failure
+        self._tasks = tasks  # of all dialers: a cancelled task may still have to close a socket
         self._task = self._start()
 
     def follow(self, address: Address) -> None:
-        """Dial the peer at this address from now on; a connection that works is left alone."""
+        """Use this address from now on; an open connection is kept."""
         if address == self._address:
             return
         self._address = address
         if self._connection is None or not self._connection.is_open:
-            self.stop(f"its address is {address} now")
+            self.stop(f"address changed to {address}")
             self._backoff.reset()
             self._task = self._start()
 
     def stop(self, reason: str) -> None:
-        """End the connection, and dial no more."""
+        """Close the connection, and stop dialing."""
         self._task.cancel()
         if self._connection is not None:
             self._connection.close(reason)
@@ -71,14 +71,14 @@ class Dialer:
             await asyncio.sleep(self._backoff.next_s())
 
     async def _dial(self, connection: Connection) -> None:
-        """Dial once, and return when the connection that came of it is over."""
+        """Dial once, and return when the connection is closed."""
         await establish(connection, self._connect(connection), self._config.handshake_s)
         if not connection.is_open:
             self._note_failure(connection)
             return
-        self._said = ""
+        self._logged = ""
         since = self._loop.time()
-        await asyncio.wait({connection.lost})  # not the future itself: a task that is cancelled would cancel it
+        await asyncio.wait({connection.lost})  # wait, not await: a cancelled task would cancel the future
         if self._loop.time() - since >= self._config.settled_s:
             self._backoff.reset()
 
@@ -89,8 +89,8 @@ class Dialer:
         await self._loop.create_connection(lambda: connection, host, port, ssl=ssl, ssl_handshake_timeout=handshake_s)
 
     def _note_failure(self, connection: Connection) -> None:
-        """Log a failure, but not the same one again and again."""
-        said = f"{connection.address}: no connection: {connection.reason}"
-        level = logging.DEBUG if said == self._said else logging.WARNING
-        self._said = said
-        _logger.log(level, "peer %s at %s", self._peer, said)
+        """Log a failure; repetitions at debug level."""
+        failure = f"address={connection.address} error={connection.reason!r}"
+        level = logging.DEBUG if failure == self._logged else logging.WARNING
+        self._logged = failure
+        _logger.log(level, "cannot connect to peer peer=%s %s", self._peer, failure)

@@ -1,60 +1,60 @@
-"""What can go wrong between brokers.
+"""Errors of the transport between brokers.
 
 PeersError
-├── PeersMisuse              the caller broke a rule of the interface
-├── AddressInvalid           an id, a host or a port that cannot be one; nothing was changed
-├── HandshakeRefused         the other side is not let in, or not believed
-│   ├── MessageMalformed     not a message of the handshake, or not the one that was due
-│   ├── VersionsDisjoint     there is no protocol version that both sides speak
-│   ├── BrokerUnexpected     a broker that should not be at the other end of this connection
-│   └── ProofWrong           the other side does not hold the secret
-└── FrameRefused             the byte stream cannot be read any further
-    ├── FrameTooLarge        a frame is longer than the limit
-    └── FrameDamaged         a frame is not what was sent
+├── PeersMisuse              the caller violated a rule of the interface
+├── AddressInvalid           an invalid id, host or port; nothing was changed
+├── HandshakeRejected         the peer was not authenticated
+│   ├── MessageInvalid     an invalid or unexpected handshake message
+│   ├── VersionMismatch     no common protocol version
+│   ├── UnexpectedBroker     another broker than expected
+│   └── ProofInvalid           the peer has another secret
+└── FrameInvalid             the byte stream is invalid
+    ├── FrameTooLarge        a frame exceeds the limit
+    └── FrameDamaged         a frame has a wrong checksum
 
-Trouble with a connection is not among them: it is a reason in the log, a disconnect, and a new dial.
+Failures of a connection are not raised: they are logged, and the broker dials again.
 """
 
 
 class PeersError(Exception):
-    """The root of everything that this package raises."""
+    """Base class of errors of this package."""
 
 
 class PeersMisuse(PeersError):
-    """The caller broke a rule of the interface. Nothing was sent."""
+    """The caller violated a rule of the interface. Nothing was sent."""
 
 
 class AddressInvalid(PeersError):
-    """An id, a host or a port that cannot be one."""
+    """An invalid id, host or port."""
 
 
-class HandshakeRefused(PeersError):
-    """The connection must not be used. The text may be logged: it never holds anything secret."""
+class HandshakeRejected(PeersError):
+    """The connection must not be used. The text contains no secret, and may be logged."""
 
 
-class MessageMalformed(HandshakeRefused):
-    """Not a message of the handshake, or not the one that was due."""
+class MessageInvalid(HandshakeRejected):
+    """An invalid or unexpected handshake message."""
 
 
-class VersionsDisjoint(HandshakeRefused):
-    """There is no protocol version that both sides speak."""
+class VersionMismatch(HandshakeRejected):
+    """No common protocol version."""
 
 
-class BrokerUnexpected(HandshakeRefused):
-    """A broker that should not be at the other end of this connection."""
+class UnexpectedBroker(HandshakeRejected):
+    """Another broker than expected is at the other end."""
 
 
-class ProofWrong(HandshakeRefused):
-    """The other side does not hold the secret."""
+class ProofInvalid(HandshakeRejected):
+    """The peer has another secret."""
 
 
-class FrameRefused(PeersError):
-    """The byte stream cannot be read any further."""
+class FrameInvalid(PeersError):
+    """The byte stream is invalid."""
 
 
-class FrameTooLarge(FrameRefused):
-    """A frame claims to be longer than the limit."""
+class FrameTooLarge(FrameInvalid):
+    """A frame exceeds the limit."""
 
 
-class FrameDamaged(FrameRefused):
-    """A frame is not what was sent."""
+class FrameDamaged(FrameInvalid):
+    """A frame has a wrong checksum."""

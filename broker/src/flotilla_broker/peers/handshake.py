@@ -1,4 +1,4 @@
-"""How two brokers come to believe each other. Messages in, messages out: nothing here touches a socket.
+"""The handshake between two brokers: mutual authentication with the shared secret. Pure: no sockets.
 
     dialer                                                        acceptor
       │  hello:     versions, ids of both, nonce of the dialer  ──▶  │
@@ -6,14 +6,14 @@
       │  proof:     HMAC(secret, "dialer", all messages so far)  ──▶  │
       │  ◀──  proof:     HMAC(secret, "acceptor", all messages so far) │
 
-- The smaller id dials. So a pair has one connection, and neither side takes one from its own kind.
-- Both nonces are under both proofs, so no proof of an earlier connection fits. The role is under them too, so no
-  proof fits when it is sent back to its sender. The versions are, so nobody in between can lower them.
-- The dialer proves first: a stranger who dials learns nothing that was made with the secret.
-- Hello and challenge keep their layout in all versions. What follows the known fields belongs to later versions: it
-  is under the proofs and otherwise ignored.
-- After the handshake frames are neither encrypted nor signed. Who fears somebody on the wire uses TLS around it.
-- All brokers hold one secret, so a broker could pose as another one. They trust each other.
+- The broker with the smaller id dials, so that a pair has one connection.
+- Both proofs cover both nonces, so that a proof of an earlier connection is invalid. They cover the role, so that a
+  proof cannot be reflected. They cover the versions, so that an attacker cannot downgrade them.
+- The dialer sends its proof first: an unauthenticated dialer gets nothing that depends on the secret.
+- Hello and challenge keep their layout in all versions. Bytes after the known fields belong to later versions: the
+  proofs cover them, otherwise they are ignored.
+- Frames after the handshake are neither encrypted nor signed. Use TLS against attackers on the network.
+- All brokers share one secret, so a broker can impersonate another one. Brokers trust each other.
 """
 
 import hmac
@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 from flotilla_broker.peers.addresses import check_broker_id
 from flotilla_broker.peers.errors import (
-    BrokerUnexpected,
-    MessageMalformed,
+    MessageInvalid,
     PeersMisuse,
-    ProofWrong,
-    VersionsDisjoint,
+    ProofInvalid,
+    UnexpectedBroker,
+    VersionMismatch,
 )
 from flotilla_broker.peers.framing import Buffer
 
@@ -44,23 +44,23 @@ _DIALER, _ACCEPTOR = b"flotilla peers, proof of the dialer", b"flotilla peers, p
 
 
 class Versions(NamedTuple):
-    """The protocol versions that one side speaks, both ends included."""
+    """The range of protocol versions that one side supports, inclusive."""
 
     oldest: int
     newest: int
 
     def common(self, other: "Versions") -> int:
-        """Return the highest version that both speak."""
+        """Return the highest common version; raises VersionMismatch."""
         version = min(self.newest, other.newest)
         if version < max(self.oldest, other.oldest):
-            raise VersionsDisjoint(f"protocol versions {other} do not meet ours, {self}")
+            raise VersionMismatch(f"no common protocol version: the peer supports {other}, this broker {self}")
         return version
 
     def __str__(self) -> str:
         return f"{self.oldest} to {self.newest}"
 
 
-SPOKEN = Versions(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION)
+SUPPORTED = Versions(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION)
 
 
 class _Greeting(NamedTuple):
@@ -78,24 +78,24 @@ class _Greeting(NamedTuple):
         try:
             magic, found, oldest, newest, sender, receiver, nonce = _GREETING.unpack_from(message)
         except struct.error:
-            raise MessageMalformed(f"a message of {len(message)} bytes is too short") from None
+            raise MessageInvalid(f"handshake message of {len(message)} bytes is too short") from None
         if magic != _MAGIC or found != kind:
-            raise MessageMalformed("not a message of the handshake, or not the one that was due")
+            raise MessageInvalid("unexpected or invalid handshake message")
         if not 1 <= oldest <= newest:
-            raise MessageMalformed(f"there are no protocol versions from {oldest} to {newest}")
+            raise MessageInvalid(f"invalid protocol versions {oldest} to {newest}")
         return _Greeting(Versions(oldest, newest), sender.hex(), receiver.hex(), nonce)
 
 
 class Handshake:
-    """What both sides have in common.
+    """Base class of both sides.
 
-    Send what `start` returns, then what each `receive` returns, until `done`: then `peer` and `version` hold. An
-    error ends it; the connection has to be closed.
+    Send the result of `start`, then the result of each `receive`, until `done`: then `peer` and `version` are valid.
+    After an error the connection must be closed.
     """
 
     def __init__(self, me: str, secret: bytes, nonce: bytes, versions: Versions) -> None:
         if len(nonce) != NONCE_BYTES:
-            raise PeersMisuse(f"a nonce of {len(nonce)} bytes, not {NONCE_BYTES}")
+            raise PeersMisuse(f"nonce has {len(nonce)} bytes: must be {NONCE_BYTES}")
         self.peer = ""
         self.version = 0
         self.done = False
@@ -103,47 +103,47 @@ class Handshake:
         self._secret = secret
         self._nonce = nonce
         self._versions = versions
-        self._said = bytearray()  # by both, each message with its length
+        self._transcript = bytearray()  # messages of both sides, each with its length
         self._step: Callable[[bytes], bytes | None] | None = None
 
     def start(self) -> bytes | None:
-        """Return the message to begin with, if it is on this side to begin."""
+        """Return the first message, if this side sends it."""
         return None
 
     def receive(self, message: Buffer) -> bytes | None:
-        """Take the other side's message and return the answer, or raise HandshakeRefused."""
+        """Handle a message of the peer and return the reply; raises HandshakeRejected."""
         step, self._step = self._step, None
         if step is None or len(message) > MESSAGE_BYTES_MAX:
-            raise MessageMalformed(f"no message of {len(message)} bytes was due")
+            raise MessageInvalid(f"unexpected handshake message of {len(message)} bytes")
         return step(bytes(message))
 
     def _greet(self, kind: int, peer: str) -> bytes:
-        return self._note(_Greeting(self._versions, self._me, peer, self._nonce).encode(kind))
+        return self._record(_Greeting(self._versions, self._me, peer, self._nonce).encode(kind))
 
     def _prove(self, role: bytes) -> bytes:
-        return self._note(self._proof(role))
+        return self._record(self._proof(role))
 
     def _check_proof(self, role: bytes, message: bytes) -> None:
         if not hmac.compare_digest(self._proof(role), message):
-            raise ProofWrong(f"broker {self.peer} does not hold the secret of this one")
-        self._note(message)
+            raise ProofInvalid(f"broker {self.peer} has another secret")
+        self._record(message)
 
     def _proof(self, role: bytes) -> bytes:
-        return hmac.digest(self._secret, _LENGTH.pack(len(role)) + role + self._said, "sha256")
+        return hmac.digest(self._secret, _LENGTH.pack(len(role)) + role + self._transcript, "sha256")
 
-    def _note(self, message: bytes) -> bytes:
-        self._said += _LENGTH.pack(len(message)) + message
+    def _record(self, message: bytes) -> bytes:
+        self._transcript += _LENGTH.pack(len(message)) + message
         return message
 
 
 class Dialing(Handshake):
-    """The side that dialed `peer`."""
+    """The side that dials `peer`."""
 
-    def __init__(self, me: str, peer: str, secret: bytes, nonce: bytes, versions: Versions = SPOKEN) -> None:
+    def __init__(self, me: str, peer: str, secret: bytes, nonce: bytes, versions: Versions = SUPPORTED) -> None:
         super().__init__(me, secret, nonce, versions)
         self.peer = check_broker_id(peer)
         if not me < peer:
-            raise PeersMisuse(f"broker {me} is dialed by {peer}, not the other way round")
+            raise PeersMisuse(f"broker {me} must not dial {peer}: the smaller id dials")
 
     def start(self) -> bytes | None:
         """Return the hello."""
@@ -153,11 +153,11 @@ class Dialing(Handshake):
     def _on_challenge(self, message: bytes) -> bytes:
         greeting = _Greeting.decode(message, _CHALLENGE)
         if greeting.sender != self.peer:
-            raise BrokerUnexpected(f"broker {greeting.sender} answered")
+            raise UnexpectedBroker(f"connected to broker {greeting.sender} instead")
         if greeting.receiver != self._me:
-            raise BrokerUnexpected(f"the answer is meant for broker {greeting.receiver}")
+            raise UnexpectedBroker(f"challenge is addressed to broker {greeting.receiver}")
         self.version = self._versions.common(greeting.versions)
-        self._note(message)
+        self._record(message)
         self._step = self._on_proof
         return self._prove(_DIALER)
 
@@ -167,10 +167,10 @@ class Dialing(Handshake):
 
 
 class Accepting(Handshake):
-    """The side that was dialed, by a broker that `is_known` says yes to."""
+    """The side that accepts a connection of a broker for which `is_known` is true."""
 
     def __init__(
-        self, me: str, secret: bytes, nonce: bytes, is_known: Callable[[str], bool], versions: Versions = SPOKEN
+        self, me: str, secret: bytes, nonce: bytes, is_known: Callable[[str], bool], versions: Versions = SUPPORTED
     ) -> None:
         super().__init__(me, secret, nonce, versions)
         self._is_known = is_known
@@ -181,19 +181,19 @@ class Accepting(Handshake):
         self._check_broker(greeting)
         self.version = self._versions.common(greeting.versions)
         self.peer = greeting.sender
-        self._note(message)
+        self._record(message)
         self._step = self._on_proof
         return self._greet(_CHALLENGE, self.peer)
 
     def _check_broker(self, greeting: _Greeting) -> None:
         if greeting.receiver != self._me:
-            raise BrokerUnexpected(f"the hello is meant for broker {greeting.receiver}")
+            raise UnexpectedBroker(f"hello is addressed to broker {greeting.receiver}")
         if greeting.sender == self._me:
-            raise BrokerUnexpected("this broker dialed itself")
+            raise UnexpectedBroker("broker dialed itself")
         if greeting.sender > self._me:
-            raise BrokerUnexpected(f"broker {greeting.sender} has the larger id and should wait to be dialed")
+            raise UnexpectedBroker(f"broker {greeting.sender} has the larger id and must not dial")
         if not self._is_known(greeting.sender):
-            raise BrokerUnexpected(f"broker {greeting.sender} is not in the address book")
+            raise UnexpectedBroker(f"broker {greeting.sender} is not in the address book")
 
     def _on_proof(self, message: bytes) -> bytes:
         self._check_proof(_DIALER, message)

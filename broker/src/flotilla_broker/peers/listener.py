@@ -1,8 +1,8 @@
-"""Takes the connections of the peers that dial this broker.
+"""Accepts connections of other brokers.
 
-Anybody can reach the port, so everything about a connection that has not proven itself is limited: how many there
-are, how long they may take, how much they may say (`handshake.py`), and how much is logged about them. Limits hold
-from the accept on, TLS included, which is why this is not a `loop.create_server`.
+The port is open to any client, so unauthenticated connections are limited in number, time, message size
+(`handshake.py`) and log lines. The limits apply from the accept on, including the TLS handshake, which
+`loop.create_server` does not allow.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from flotilla_broker.peers.connection import Connection, describe, establish
 from flotilla_broker.peers.pacing import Throttle
 
 _BACKLOG = 128
-_ACCEPT_PAUSE_S = 0.1  # when the system has no room for another socket
+_ACCEPT_PAUSE_S = 0.1  # when no file descriptor is available
 _LOG_EVERY_S = 1.0
 
 _logger = logging.getLogger("flotilla_broker.peers")
@@ -39,7 +39,7 @@ class Listener:
         self._throttle = Throttle(_LOG_EVERY_S)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port; raise OSError if that cannot be."""
+        """Listen, and return the port; raises OSError."""
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
         both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
@@ -49,7 +49,7 @@ class Listener:
         return int(self._socket.getsockname()[1])
 
     async def close(self) -> None:
-        """Accept no more, and end the connections that are not authenticated."""
+        """Stop accepting, and close unauthenticated connections."""
         if self._socket is None:
             return
         if self._pause is not None:
@@ -57,7 +57,7 @@ class Listener:
         self._loop.remove_reader(self._socket)
         self._socket.close()
         self._socket = None
-        await asyncio.sleep(0)  # a task that has not begun when it is cancelled would never close its socket
+        await asyncio.sleep(0)  # let new tasks start: a task cancelled before would never close its socket
         for task in self._unauthenticated:
             task.cancel()
         if self._unauthenticated:
@@ -68,13 +68,13 @@ class Listener:
             self._loop.add_reader(self._socket, self._accept, self._socket)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Accept one connection: whoever dials in a flood must not hold up the loop."""
+        """Accept one connection per iteration, so that many dials do not block the event loop."""
         try:
             sock, address = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            self._warn(f"no connection can be accepted: {describe(error)}")
+            self._warn(f"accept failed error={describe(error)!r}")
             self._loop.remove_reader(listening)
             self._pause = self._loop.call_later(_ACCEPT_PAUSE_S, self._resume)
             return
@@ -83,11 +83,11 @@ class Listener:
     def _admit(self, sock: socket.socket, address: str) -> None:
         if len(self._accepted) >= self._config.connections_max:
             sock.close()
-            self._warn(f"{address}: refused: {self._config.connections_max} connections are the limit")
+            self._warn(f"peer connection rejected address={address} connections_max={self._config.connections_max}")
         elif len(self._unauthenticated) >= self._config.unauthenticated_max:
             sock.close()
             limit = self._config.unauthenticated_max
-            self._warn(f"{address}: refused: {limit} unauthenticated connections are the limit")
+            self._warn(f"peer connection rejected address={address} unauthenticated_max={limit}")
         else:
             sock.setblocking(False)
             self._start(sock, address)
@@ -101,10 +101,10 @@ class Listener:
         task.add_done_callback(self._unauthenticated.discard)
 
     async def _authenticate(self, connection: Connection, sock: socket.socket) -> None:
-        """See a connection through its handshake."""
+        """Run the handshake of a connection."""
         await establish(connection, self._attach(connection, sock), self._config.handshake_s)
         if not connection.is_open:
-            self._warn(f"{connection.address}: refused: {connection.reason}")
+            self._warn(f"peer connection rejected address={connection.address} error={connection.reason!r}")
 
     async def _attach(self, connection: Connection, sock: socket.socket) -> None:
         ssl = self._tls.server if self._tls else None
@@ -114,5 +114,5 @@ class Listener:
     def _warn(self, text: str) -> None:
         held = self._throttle.pass_at(self._loop.time())
         if held is not None:
-            more = f" ({held} lines were left out before this one)" if held else ""
+            more = f" suppressed={held}" if held else ""
             _logger.warning("%s%s", text, more)

@@ -1,10 +1,10 @@
-"""The connections of this broker to all others, as the rest of the broker sees them.
+"""The connections of this broker to all other brokers.
 
-The network follows the address book: to each broker in it there is one connection, or an attempt at one. Frames of a
-connection arrive whole, in order, and at most once. What was sent when a connection ends may be lost, and the sender
-is not told what: whoever needs to know asks the peer, as Raft does.
+The network follows the address book: it keeps one connection to each broker in it. Frames of a connection arrive whole,
+in order, and at most once. Frames in flight may be lost when a connection closes, and the sender does not learn which;
+Raft handles that with its replies.
 
-Everything happens on the loop that `start` was called on.
+Everything runs on the event loop of `start`.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from flotilla_broker.peers.listener import Listener
 from flotilla_broker.peers.pacing import Backoff
 from flotilla_broker.peers.sessions import PeerCallbacks, Sessions
 
-_CLOSE_S_MAX = 2.0  # sockets that are aborted are gone in a turn of the loop or two
+_CLOSE_S_MAX = 2.0  # aborted sockets close within a few iterations of the event loop
 
 
 class PeerNetwork:
     """One broker's end of all its connections.
 
-    `secret` is shared by all brokers; None says that there is none, and that whoever reaches the port is believed.
-    The callbacks are called on the loop, for each peer in the order connected, frames, disconnected. A body handed to
-    `on_frame` may be kept. A callback that raises ends the connection it was called for.
+    `secret` is shared by all brokers; with None, any peer is accepted. Callbacks run on the event loop, for each peer
+    in the order connected, frames, disconnected. A body passed to `on_frame` may be kept. A callback that raises
+    closes its connection.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class PeerNetwork:
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         if secret is not None and not secret:
-            raise PeersMisuse("the secret is empty; None says that there is none")
+            raise PeersMisuse("secret must not be empty; pass None for no secret")
         self._me = check_broker_id(me)
         self._secret = secret or b""
         self._book = book
@@ -65,14 +65,14 @@ class PeerNetwork:
         self._listener: Listener | None = None
         self._dialers: dict[str, Dialer] = {}
         self._dials: set[asyncio.Task[None]] = set()
-        self._connections: set[Connection] = set()  # in any state, as long as there is a socket
+        self._connections: set[Connection] = set()  # in any state, while the socket is open
         self._running = False
-        self.port = 0  # where it listens, once it is started
+        self.port = 0  # the port it listens on, after `start`
 
     async def start(self, host: str, port: int) -> None:
-        """Listen, on any free port if it is 0, and dial; raise OSError if listening fails."""
+        """Listen (port 0 selects a free port), and dial; raises OSError."""
         if self._listener is not None:
-            raise PeersMisuse("a network is started only once")
+            raise PeersMisuse("the network is already started")
         self._listener = Listener(self._make_accepting, config=self._config, tls=self._tls)
         self.port = await self._listener.start(host, port)
         self._running = True
@@ -80,15 +80,15 @@ class PeerNetwork:
         self._follow_book()
 
     async def close(self) -> None:
-        """Disconnect from all peers, and return when everything is gone."""
+        """Close all connections, and wait until they are closed."""
         if not self._running:
             return
         self._running = False
         self._book.unsubscribe(self._follow_book)
         for dialer in self._dialers.values():
-            dialer.stop("this broker stops")
+            dialer.stop("broker is shutting down")
         for connection in tuple(self._connections):
-            connection.close("this broker stops")
+            connection.close("broker is shutting down")
         if self._listener is not None:
             await self._listener.close()
         rest = {*self._dials, *(connection.lost for connection in self._connections)}
@@ -97,25 +97,25 @@ class PeerNetwork:
 
     @property
     def connected(self) -> set[str]:
-        """The peers that there is a connection to."""
+        """The connected peers."""
         return set(self._sessions.current)
 
     def send(self, peer: str, buffers: Sequence[Buffer]) -> bool:
-        """Queue one frame whose body is all buffers together, which must not be changed any more.
+        """Queue one frame with these buffers as body; they must not be changed afterwards. Never waits.
 
-        Never waits. False says that it was not queued: there is no connection, or the peer has not been writable for
-        so long that `write_bytes_max` wait already. A frame that is empty or too large raises PeersMisuse.
+        Return False if it was not queued: there is no connection, or `write_bytes_max` is reached. Raises PeersMisuse
+        for an empty or too large frame.
         """
         connection = self._sessions.current.get(peer)
         return connection is not None and connection.send(buffers)
 
     def writable(self, peer: str) -> bool:
-        """Tell whether it makes sense to send more now. If not, `on_writable` will be called when it does."""
+        """Whether to send more now. If not, `on_writable` is called later."""
         connection = self._sessions.current.get(peer)
         return connection is not None and connection.writable
 
     def version(self, peer: str) -> int | None:
-        """Tell the protocol version spoken with a peer; None if there is no connection."""
+        """Return the protocol version of a connection, or None."""
         connection = self._sessions.current.get(peer)
         return None if connection is None else connection.version
 
@@ -123,10 +123,9 @@ class PeerNetwork:
         return self._running and peer != self._me and peer in self._book
 
     def _follow_book(self) -> None:
-        """Make the connections match the book.
+        """Update connections to match the book.
 
-        It compares what there is with what the book says right now, step by step, because a callback that hears of
-        a disconnect may change the book again.
+        It reads the current book in each step, because a callback of a disconnect may change it.
         """
         for peer in (*self._dialers, *self._sessions.current):
             if peer not in self._book:
@@ -136,7 +135,7 @@ class PeerNetwork:
                 self._dial(peer)
 
     def _drop(self, peer: str) -> None:
-        reason = "it was removed from the address book"
+        reason = "removed from the address book"
         dialer = self._dialers.pop(peer, None)
         if dialer is not None:
             dialer.stop(reason)

@@ -1,13 +1,13 @@
-"""When to try again, when to say something, when to give up. Decisions only: time and chance are passed in."""
+"""Backoff, log throttling and idle timeout. Pure: time and random numbers are arguments."""
 
 from collections.abc import Callable
 from enum import Enum, auto
 
-_JITTER = 0.5  # at most this part of a delay is taken off, so that brokers that lost one peer do not dial in step
+_JITTER = 0.5  # maximum random reduction of a delay, so that brokers do not dial at the same time
 
 
 class Backoff:
-    """The delays between attempts: each twice the one before up to a limit, less a part that `draw` (0 to 1) gives."""
+    """Exponential backoff up to a limit, with jitter from `draw` (0 to 1)."""
 
     def __init__(self, s_min: float, s_max: float, draw: Callable[[], float]) -> None:
         self._s_min = s_min
@@ -22,12 +22,12 @@ class Backoff:
         return delay_s * (1 - _JITTER * self._draw())
 
     def reset(self) -> None:
-        """Begin again with the shortest delay."""
+        """Start again with the shortest delay."""
         self._next_s = self._s_min
 
 
 class Throttle:
-    """Lets one event through in a while and counts the others: strangers must not be able to fill the log."""
+    """Limits the rate of log lines, and counts suppressed ones: unauthenticated clients must not fill the log."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
@@ -35,7 +35,7 @@ class Throttle:
         self._held = 0
 
     def pass_at(self, now: float) -> int | None:
-        """Return how many events were held back since the last that passed; None if this one is held back too."""
+        """Return the number of events suppressed since the last one; None if this one is suppressed too."""
         if now < self._next_at:
             self._held += 1
             return None
@@ -45,27 +45,27 @@ class Throttle:
 
 
 class Due(Enum):
-    """What a tick of a connection calls for."""
+    """Action of a tick."""
 
     PING = auto()
     CLOSE = auto()
 
 
 class Silence:
-    """Tells when a peer has been silent for too long.
+    """Idle timeout of a connection.
 
-    It counts ticks, not time: when this process was held up, whatever the peer sent meanwhile is waiting to be read,
-    and the clock would blame the peer for it.
+    It counts ticks, not time: if this process was blocked, data of the peer is waiting to be read, and the clock would
+    count the delay as silence of the peer.
     """
 
     def __init__(self, ping_s: float, silence_s: float) -> None:
         self._ping_s = ping_s
         self._silence_s = silence_s
         self._silent_s = 0.0
-        self.heard = True  # set by whoever reads
+        self.heard = True  # set when data arrives
 
     def tick(self) -> Due:
-        """Take note that `ping_s` have passed."""
+        """Record that `ping_s` have passed; return what to do."""
         self._silent_s = 0.0 if self.heard else self._silent_s + self._ping_s
         self.heard = False
         return Due.CLOSE if self._silent_s >= self._silence_s else Due.PING

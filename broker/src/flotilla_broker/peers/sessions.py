@@ -1,8 +1,8 @@
-"""Which connection speaks for which peer, and the order in which the rest of the broker hears of it.
+"""The current connection of each peer, and the order of callbacks.
 
-For each peer the callbacks come as: connected, frames, disconnected, and again. A new connection from a peer takes
-the place of the one it has: it restarted before its old connection was missed. A callback may do anything, such as
-send, or change the address book, or fail, which ends the connection that it was called for and nothing else.
+For each peer the order is connected, frames, disconnected, and again. A new connection replaces the current one: the
+peer restarted before the old connection timed out. A callback may send, change the address book, or raise, which closes
+only its own connection.
 """
 
 import logging
@@ -16,7 +16,7 @@ _logger = logging.getLogger("flotilla_broker.peers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerCallbacks:
-    """What the rest of the broker wants to hear."""
+    """Callbacks of the broker."""
 
     on_connected: Callable[[str], None]
     on_disconnected: Callable[[str], None]
@@ -25,7 +25,7 @@ class PeerCallbacks:
 
 
 class Sessions:
-    """The owner of all connections."""
+    """Owner of all connections."""
 
     def __init__(self, callbacks: PeerCallbacks, is_known: Callable[[str], bool]) -> None:
         self._callbacks = callbacks
@@ -33,34 +33,36 @@ class Sessions:
         self.current: dict[str, Connection] = {}
 
     def authenticated(self, connection: Connection) -> None:
-        """Let a connection speak for its peer."""
+        """Make a connection the current one of its peer."""
         peer = connection.peer
         old = self.current.get(peer)
         if old is not None:
-            old.close("a new connection took its place")
-        if not self._is_known(peer):  # any more: the callback of the old one, or the book, may have changed that
-            connection.close("the broker is not in the address book")
+            old.close("replaced by a new connection")
+        if not self._is_known(peer):  # again: a callback may have changed the book
+            connection.close("not in the address book")
         if not connection.is_open:
             return
         self.current[peer] = connection
-        _logger.info("peer %s at %s: connected, protocol version %d", peer, connection.address, connection.version)
+        _logger.info(
+            "peer connected peer=%s address=%s protocol_version=%d", peer, connection.address, connection.version
+        )
         self._call(connection, "on_connected", self._callbacks.on_connected)
 
     def received(self, connection: Connection, body: memoryview) -> None:
-        """Hand on a frame."""
+        """Pass on a frame."""
         self._call(connection, "on_frame", self._callbacks.on_frame, body)
 
     def drained(self, connection: Connection) -> None:
-        """Hand on that there is room again."""
+        """Pass on that the connection is writable."""
         self._call(connection, "on_writable", self._callbacks.on_writable)
 
     def closed(self, connection: Connection) -> None:
-        """Take back what was said of the connection, if anything was."""
+        """Report the disconnect of a current connection."""
         peer = connection.peer
         if self.current.get(peer) is not connection:
             return
         del self.current[peer]
-        _logger.info("peer %s at %s: disconnected: %s", peer, connection.address, connection.reason)
+        _logger.info("peer disconnected peer=%s address=%s reason=%r", peer, connection.address, connection.reason)
         self._call(connection, "on_disconnected", self._callbacks.on_disconnected)
 
     @staticmethod
@@ -68,5 +70,7 @@ class Sessions:
         try:
             callback(connection.peer, *body)
         except Exception:
-            _logger.exception("peer %s at %s: %s failed", connection.peer, connection.address, name)
+            _logger.exception(
+                "peer callback failed peer=%s address=%s callback=%s", connection.peer, connection.address, name
+            )
             connection.close(f"{name} failed")

@@ -1,13 +1,14 @@
-"""pysyncobj, behind an interface of ours: the one module that imports it, and where its camelCase ends.
+"""Wrapper of pysyncobj: the only module that imports it.
 
-Of pysyncobj we use what is right and hard to get right: elections (terms, votes, roles) and the leader's commit
-rule. The rest of it is switched off here: its threads, sockets, timers, pickles, command queue, state machine,
-snapshots, journal files and its send loop. `group.py` calls the core, with messages that the guards let through.
+Two parts of pysyncobj are used, because they are correct and hard to write: elections (terms, votes, roles) and the
+leader's commit rule. Everything else is switched off here: threads, sockets, timers, pickles, command queue, state
+machine, snapshots, journal files and the send loop. `pysyncobj_internals.py` lists the private names that this takes.
+`group.py` calls the core with messages that passed the guards.
 
-The core sees no payloads. Its journal is the group's log on disk (`CoreLog`): positions and terms are looked up,
-entries are handed on as they are. Members are small numbers inside the core: the order of its sets, and so of its
-messages, is the same in each run, which a simulation needs. Time and chance are arguments too: pysyncobj asks a
-clock of its module, so that is set before each call.
+pysyncobj sees no payloads. Its journal is the group's log on disk (`CoreLog`): positions and terms are looked up,
+entries are passed on unchanged. Members are small numbers inside pysyncobj, so the order of its sets and of its
+messages is the same in every run, as a simulation needs. Time and chance are arguments too: the clock of pysyncobj's
+module is set before each call.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,19 +23,19 @@ from pysyncobj.version import VERSION
 from flotilla_broker.raft.config import RaftConfig
 from flotilla_broker.raft.errors import UnsupportedCore
 from flotilla_broker.raft.messages import Entry, Vote, VoteRequest
+from flotilla_broker.raft.pysyncobj_internals import SUPPORTED_VERSION
 
-SUPPORTED_VERSION = "0.3.17"
 _NEVER_S = 1e12
 _NEVER = 1 << 60
 
 if VERSION != SUPPORTED_VERSION:
     raise UnsupportedCore(
-        f"pysyncobj {VERSION} is installed; the guards around it are made and tested for {SUPPORTED_VERSION} only"
+        f"pysyncobj {VERSION} is installed; only {SUPPORTED_VERSION} is supported: install the locked dependencies"
     )
 
 
 class Role(IntEnum):
-    """What a member is, in the core's numbers."""
+    """Role of a member, with pysyncobj's numbers."""
 
     FOLLOWER = 0
     CANDIDATE = 1
@@ -64,19 +65,19 @@ class CoreLog(Protocol):
         """The vote that was saved with it; empty if none was given."""
 
     def term_of(self, index: int) -> int:
-        """Tell the term of an entry, or of the anchor."""
+        """Return the term of an entry, or of the anchor."""
 
     def append(self, entry: Entry) -> None:
         """Append an entry from a leader."""
 
     def append_noop(self, index: int, term: int) -> None:
-        """Append the entry with which a leader begins."""
+        """Append a new leader's no-op entry."""
 
     def truncate(self, index: int) -> None:
         """Remove the entries from `index` on."""
 
     def save_term(self, term: int, vote: str) -> None:
-        """Save term and vote; they leave this broker only when they are durable."""
+        """Save term and vote. Messages that depend on them wait until they are durable."""
 
 
 class _Clock:
@@ -115,14 +116,14 @@ class Core:
         self.reload(commit_index)
 
     def reload(self, commit_index: int) -> None:
-        """Take over term, vote and commit index; the log is behind its own interface."""
+        """Load term, vote and commit index; pysyncobj reads entries through `CoreLog`."""
         self._sync.adopt(self._journal, commit_index)
 
     # -- state --------------------------------------------------------------------------------------------
 
     @property
     def role(self) -> Role:
-        """What this member is now."""
+        """Follower, candidate or leader."""
         return _ROLES[self._sync._SyncObj__raftState]
 
     @property
@@ -133,25 +134,25 @@ class Core:
 
     @property
     def leader(self) -> str | None:
-        """The leader, as far as is known."""
+        """The known leader of the current term."""
         node = self._sync._SyncObj__raftLeader
         return None if node is None else self._names[node.id]
 
     @property
     def commit_index(self) -> int:
-        """How far the core has committed; guard D may know better."""
+        """The commit index of pysyncobj; `guards.safe_commit_index` limits it to what is on this disk."""
         index: int = self._sync._SyncObj__raftCommitIndex
         return index
 
     @property
     def noop_index(self) -> int:
-        """The entry with which this member's last leadership began."""
+        """Index of the no-op entry of this member's last leadership."""
         index: int | None = self._sync._SyncObj__noopIDx
         return index or 0
 
     @property
     def election_at(self) -> float:
-        """When a follower that hears nothing loses patience."""
+        """When the election timeout ends."""
         at: float = self._sync._SyncObj__raftElectionDeadline
         return at
 
@@ -162,12 +163,12 @@ class Core:
     # -- events -------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Let the core count: commit what a majority has, give up leadership without one."""
+        """Commit entries that a majority has; step down without responses of a majority."""
         _Clock.now = now
         self._sync._onTick(0.0)
 
     def campaign(self, now: float) -> None:
-        """Ask for votes now; the only way to an election."""
+        """Start an election now; nothing else does."""
         self.election_at = now - 1
         self._sync.may_campaign = True
         try:
@@ -176,7 +177,7 @@ class Core:
             self._sync.may_campaign = False
 
     def append(self, now: float, leader: str, term: int, prev: tuple[int, int], entries: Sequence[Entry]) -> None:
-        """Store entries behind `prev`, which is held; what is behind it contradicts them and goes."""
+        """Store entries after `prev`, which matches. Entries of this log after `prev` conflict and are deleted."""
         added = [(entry, entry.index, entry.term) for entry in entries]
         self._receive(
             now,
@@ -190,15 +191,16 @@ class Core:
         )
 
     def follow(self, now: float, leader: str, term: int, commit_index: int) -> None:
-        """Take note that a leader lives, and of what it committed of that which was verified here.
+        """Follow a leader, and adopt its commit index as far as this log was verified.
 
-        Without `prevLogIdx` the core believes any commit index, for whatever it holds (1032: guard G5). So the
-        caller names one up to which this log is known to be the leader's, and the network never names one.
+        Without `prevLogIdx` pysyncobj accepts any commit index up to the end of its log (1032), also for entries that
+        conflict with the leader's. So the caller passes an index up to which the logs are known to match; a commit
+        index from the network never reaches pysyncobj unchecked.
         """
         self._receive(now, leader, type="append_entries", term=term, commit_index=commit_index)
 
     def request_vote(self, now: float, candidate: str, request: VoteRequest) -> None:
-        """Answer a candidate, perhaps with a vote."""
+        """Handle a vote request, and grant the vote if Raft allows it."""
         self._receive(
             now,
             candidate,
@@ -209,7 +211,7 @@ class Core:
         )
 
     def count_vote(self, now: float, voter: str, term: int) -> None:
-        """Count a vote, each once."""
+        """Count a vote; the caller passes each once."""
         self._receive(now, voter, type="response_vote", term=term)
 
     def raise_term(self, now: float, member: str, term: int) -> None:
@@ -217,13 +219,13 @@ class Core:
         request = {"type": "request_vote", "term": term, "last_log_term": -1, "last_log_index": -1}
         self._receive(now, member, **request)
 
-    def hear(self, now: float, follower: str) -> None:
-        """Take note that a follower answers: a leader stays one only while a majority does."""
+    def record_response(self, now: float, follower: str) -> None:
+        """Record a response of a follower: a leader without responses of a majority steps down."""
         if self.role is Role.LEADER:
             self._sync._SyncObj__lastResponseTime[self._nodes[follower]] = now
 
     def count_match(self, follower: str, index: int) -> None:
-        """Count a follower's copy up to `index`, at the next tick."""
+        """Set the match index of a follower; it counts at the next tick."""
         if self.role is Role.LEADER:
             self._sync._SyncObj__raftMatchIndex[self._nodes[follower]] = index
 
@@ -260,8 +262,9 @@ class _SyncObj(stock.SyncObj):  # type: ignore[misc]  # pysyncobj has no types
     def adopt(self, journal: "_Journal", commit_index: int) -> None:
         """Use our log instead of the one that the constructor made.
 
-        The commit index is clamped to the log's end: beyond it, an isolated leader took its own entries for
-        committed (H2). Nothing is applied here, so nothing can be applied twice (H3).
+        The commit index is at most the last index: with a higher one, an isolated leader would treat its own new
+        entries as committed. The last applied index equals the commit index: pysyncobj applies nothing, so no error
+        while applying can stall it or apply an entry twice.
         """
         self._SyncObj__raftLog = journal
         self._SyncObj__raftCurrentTerm = max(journal.getCurrentTerm(), journal[-1][2])
@@ -274,30 +277,30 @@ class _SyncObj(stock.SyncObj):  # type: ignore[misc]  # pysyncobj has no types
         return shortest + (longest - shortest) * self._chance()
 
     def _SyncObj__connectedToAnyone(self) -> bool:  # noqa: N802
-        """Asked before an election, and nowhere else: it needs a pre-vote, or an order to take over."""
+        """Allow an election only in `Core.campaign`: after a pre-vote, or in a leadership transfer."""
         return self.may_campaign
 
     def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
-        """Ours (`progress.py`)."""
+        """Do nothing: `leadership.py` sends."""
 
     def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
         self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
         return False
 
     def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
-        """There are no snapshots: the log on disk is the state."""
+        """Do nothing: the log on disk is the state."""
 
     def _checkCommandsToApply(self) -> None:  # noqa: N802
-        """`RaftGroup.propose` appends; the core's queue forwards commands to others and may never call back."""
+        """Do nothing: `RaftGroup.propose` appends. This queue forwards commands, and may never call back."""
 
 
 class _NoPoller:
     def poll(self, timeout: float) -> None:
-        """There are no sockets to wait for."""
+        """Return at once: there are no sockets."""
 
 
 class _Outlet(Transport):  # type: ignore[misc]
-    """Lets out what the core may say itself: votes and requests for them. Replies to appends are ours (G1, D)."""
+    """Forwards votes and vote requests. `following.py` replies to appends, with a term and after a flush."""
 
     ready = True
 
@@ -335,7 +338,7 @@ class _Journal:
         return None, index, self._log.term_of(index)
 
     def add(self, command: Entry | bytes, index: int, term: int) -> None:
-        """Append what a leader sent, or the no-op (a single byte) with which this member's leadership begins."""
+        """Append an entry of a leader, or the no-op (a single byte) of this member's new leadership."""
         if isinstance(command, Entry):
             self._log.append(command)
         else:
@@ -350,15 +353,15 @@ class _Journal:
         self._log.save_term(term, "" if vote is None else self._names[vote])
 
     def getCurrentTerm(self) -> int:  # noqa: N802
-        """Tell the saved term."""
+        """Return the saved term."""
         return self._log.term
 
     def getVotedForNodeId(self) -> int | None:  # noqa: N802
-        """Tell the saved vote, as the member's number."""
+        """Return the saved vote, as the member's number."""
         return self._names.index(self._log.vote) if self._log.vote else None
 
     def setRaftCommitIndex(self, index: int) -> None:  # noqa: N802
-        """The commit index is saved with the partition's state."""
+        """Do nothing: the commit index is saved with the partition's state."""
 
     def onOneSecondTimer(self) -> None:  # noqa: N802
         """Nothing to do."""

@@ -1,4 +1,4 @@
-"""How a member becomes leader: it asks whether it would be elected, then for votes. The core counts them."""
+"""Elections: a pre-vote, then a vote. The core counts the votes."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from flotilla_broker.raft.messages import PreVote, PreVoteRequest, TimeoutNow, V
 
 @dataclass(slots=True)
 class Ballot:
-    """One round of asking whether a candidacy would succeed, before it disturbs anybody with a new term."""
+    """One pre-vote: finds out whether an election would succeed, without a new term."""
 
     number: int
     members: int
@@ -17,13 +17,13 @@ class Ballot:
     granted: set[str] = field(default_factory=set)
 
     def grant(self, member: str) -> bool:
-        """Take note of one answer; return whether a majority would vote for this member."""
+        """Record a granted pre-vote; return whether a majority granted."""
         self.granted.add(member)
         return is_majority(len(self.granted), self.members)
 
 
 class Elections:
-    """A member's candidacies."""
+    """The elections of one member."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -32,39 +32,39 @@ class Elections:
         self._voters: set[str] = set()
 
     def start(self, now: float) -> None:
-        """Ask whether a candidacy would have a majority; ask again later if there is no answer."""
+        """Start a pre-vote; it is repeated after another election timeout."""
         member, config = self._member, self._member.config
         self._ballots += 1
         self._ballot = Ballot(self._ballots, len(member.peers) + 1, now)
-        member.is_quiet = False
-        member.wait_for_leader(now, config.election_s_min, config.election_s_max)
+        member.is_quiesced = False
+        member.reset_election_timeout(now, config.election_s_min, config.election_s_max)
         log = member.log
         request = PreVoteRequest(member.core.term + 1, log.last_index, log.last_term, self._ballots)
         for peer in member.peers:
-            member.say(peer, request)
+            member.send(peer, request)
         if self._ballot.grant(member.me):
             self._campaign(now)
 
     def on_pre_vote_request(self, now: float, peer: str, message: PreVoteRequest) -> None:
-        """Answer a member that would like to become leader."""
+        """Reply to a pre-vote request."""
         member = self._member
         granted = grants_pre_vote(
             term=message.term,
             own_term=member.core.term,
             last=(message.last_term, message.last_index),
             own_last=(member.log.last_term, member.log.last_index),
-            leader_lives=member.leader_lives(now),
+            leader_is_alive=member.leader_is_alive(now),
         )
-        if granted and self.is_asking(now):
-            granted = self._give_way(peer, message)
-        member.say(peer, PreVote(member.core.term, message.ballot, granted))
+        if granted and self.is_pre_voting(now):
+            granted = self._yield_to(peer, message)
+        member.send(peer, PreVote(member.core.term, message.ballot, granted))
 
-    def is_asking(self, now: float) -> bool:
-        """Tell whether answers to a ballot of one's own are still to be expected."""
+    def is_pre_voting(self, now: float) -> bool:
+        """Whether a pre-vote of this member is still waiting for replies."""
         return self._ballot is not None and now - self._ballot.asked_at < self._member.config.heartbeat_s
 
-    def _give_way(self, rival: str, message: PreVoteRequest) -> bool:
-        """Support a rival instead of oneself, or not."""
+    def _yield_to(self, rival: str, message: PreVoteRequest) -> bool:
+        """Decide between this member's own pre-vote and a rival's."""
         log = self._member.log
         last, own_last = (message.last_term, message.last_index), (log.last_term, log.last_index)
         if not yields_to(rival, self._member.me, last=last, own_last=own_last):
@@ -73,10 +73,10 @@ class Elections:
         return True
 
     def on_pre_vote(self, now: float, peer: str, message: PreVote) -> None:
-        """Count an answer, unless a leader was heard of meanwhile."""
-        self._member.heed_term(now, peer, message.term)
+        """Count a pre-vote, unless there is a leader by now."""
+        self._member.adopt_term(now, peer, message.term)
         ballot = self._ballot
-        if ballot is None or message.ballot != ballot.number or self._member.leader_lives(now):
+        if ballot is None or message.ballot != ballot.number or self._member.leader_is_alive(now):
             return
         if message.granted and ballot.grant(peer):
             self._campaign(now)
@@ -87,14 +87,14 @@ class Elections:
         self._member.core.campaign(now)
 
     def on_vote(self, now: float, peer: str, message: Vote) -> None:
-        """Count a vote of this term, each member's once."""
+        """Count a vote of this term, once per member."""
         core = self._member.core
         if message.term == core.term and is_first_vote(self._voters, peer):
             self._voters.add(peer)
             core.count_vote(now, peer, message.term)
 
     def on_timeout_now(self, now: float, peer: str, message: TimeoutNow) -> None:
-        """Take over from the leader that hands over: without asking first, as everybody still hears that leader."""
+        """Start an election on a leadership transfer, without a pre-vote: the other members still follow the leader."""
         core = self._member.core
         if message.term == core.term and peer == core.leader:
             self._campaign(now)

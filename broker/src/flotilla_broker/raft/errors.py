@@ -1,23 +1,23 @@
-"""What can go wrong in a Raft group.
+"""Errors of Raft groups.
 
 RaftError
-├── NotLeader         this replica does not take entries now; another one may
-├── EntryRefused      an entry from another broker breaks a rule of the partition
-└── UnsupportedCore   another version of pysyncobj than the one that the guards are made for
+├── NotLeader         this replica accepts no entries now
+├── EntryInvalid      an entry from another broker violates a rule of the partition
+└── UnsupportedCore   the installed pysyncobj is not the supported version
 """
 
 
 class RaftError(Exception):
-    """The root of everything that a Raft group raises."""
+    """Base class of errors of Raft groups."""
 
 
 class NotLeader(RaftError):
-    """This replica does not take entries now."""
+    """This replica accepts no entries now: it does not lead, or it transfers leadership."""
 
 
-class EntryRefused(RaftError):
-    """An entry from another broker breaks a rule of the partition. It was not stored."""
+class EntryInvalid(RaftError):
+    """An entry from another broker violates a rule of the partition. It was not stored."""
 
 
 class UnsupportedCore(RaftError):
-    """Another version of pysyncobj than the one that the guards are made for."""
+    """The installed pysyncobj is not the supported version."""

@@ -1,45 +1,47 @@
-"""What a follower does: it stores what the leader sends, if it follows what is here, and says how far it got."""
+"""The behaviour of a follower: store the leader's entries if they match the log, and reply."""
 
 import logging
 from collections.abc import Sequence
 
 from flotilla_broker.log import DiskFull
-from flotilla_broker.raft.errors import EntryRefused
-from flotilla_broker.raft.guards import Fresh, Known, Mismatch, are_in_line, judge_append
+from flotilla_broker.raft.errors import EntryInvalid
+from flotilla_broker.raft.guards import Mismatch, NewEntries, StoredEntries, are_consecutive, classify_append
 from flotilla_broker.raft.member import Member
-from flotilla_broker.raft.messages import Append, Entry, Heartbeat, Quiet, Reply
+from flotilla_broker.raft.messages import Append, Entry, Heartbeat, Quiesce, Reply
 
 logger = logging.getLogger(__name__)
 
 
 class Following:
-    """A member's answers to its leader."""
+    """Handles the messages of a leader."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
-        self.leader_commit = 0  # as the last append said, whether or not that entry is here
+        self.leader_commit = 0  # the leader's commit index, even if this log lacks the entry
 
     def on_append(self, now: float, leader: str, message: Append) -> None:
-        """Take entries, perhaps none. Raises EntryRefused if they cannot be right."""
+        """Store entries, possibly none. Raises EntryInvalid."""
         member = self._member
-        if self.is_deposed(leader, message.term, message.prev_index):
+        if self.reject_old_term(leader, message.term, message.prev_index):
             return
         self.leader_commit = message.commit_index
-        if not are_in_line(message.prev_index, message.prev_term, message.entries):
-            raise EntryRefused(f"{leader} sent entries that do not follow each other behind {message.prev_index}")
-        verdict = judge_append(member.log, member.commit_index, message.prev_index, message.prev_term, message.entries)
+        if not are_consecutive(message.prev_index, message.prev_term, message.entries):
+            raise EntryInvalid(f"entries from {leader} after index {message.prev_index} are not consecutive")
+        verdict = classify_append(
+            member.log, member.commit_index, message.prev_index, message.prev_term, message.entries
+        )
         if isinstance(verdict, Mismatch):
             self.follow(now, leader, message.term)
-            self._refuse(leader, message.prev_index, verdict.hint_index, verdict.hint_term)
+            self._reject(leader, message.prev_index, verdict.hint_index, verdict.hint_term)
             return
-        if isinstance(verdict, Fresh) and not self._store(now, leader, message, verdict):
+        if isinstance(verdict, NewEntries) and not self._store(now, leader, message, verdict):
             return
-        verified = verdict.index if isinstance(verdict, Known) else message.entries[-1].index
+        verified = verdict.index if isinstance(verdict, StoredEntries) else message.entries[-1].index
         self.follow(now, leader, message.term, min(message.commit_index, verified))
-        member.promise(leader, Reply(member.core.term, accepted=True, index=verified))
+        member.send_after_flush(leader, Reply(member.core.term, accepted=True, index=verified))
 
-    def _store(self, now: float, leader: str, message: Append, verdict: Fresh) -> bool:
-        """Store new entries; or only follow, if there is no room for them."""
+    def _store(self, now: float, leader: str, message: Append, verdict: NewEntries) -> bool:
+        """Store new entries; on a full disk only acknowledge the leader, and return False."""
         member = self._member
         entries = message.entries[verdict.skip :]
         next_offset = member.log.offset_behind(verdict.prev_index)
@@ -47,15 +49,19 @@ class Following:
         try:
             self._admit(entries, next_offset)
         except DiskFull as error:
-            logger.warning("group %d takes no entries from %s: %s", member.log.number, leader, error)
+            logger.warning(
+                "entries rejected, disk full group=%d leader=%s error=%r", member.log.number, leader, str(error)
+            )
             self.follow(now, leader, message.term)
-            member.promise(leader, Reply(member.core.term, accepted=True, index=0))  # alive all the same
+            member.send_after_flush(
+                leader, Reply(member.core.term, accepted=True, index=0)
+            )  # the leader needs a response to stay leader
             return False
         member.core.append(now, leader, message.term, (verdict.prev_index, verdict.prev_term), entries)
         return True
 
     def _admit(self, entries: Sequence[Entry], next_offset: int) -> None:
-        """Ask for room for records. Entries without any may use the reserve: a trim is how room is made."""
+        """Check the disk space for records. Entries without records, such as trims, may use the reserve."""
         size = 0
         for entry in entries:
             size += len(entry.payload) if entry.next_offset > next_offset else 0
@@ -64,37 +70,37 @@ class Following:
             self._member.log.log.admit(size)
 
     def on_heartbeat(self, now: float, leader: str, message: Heartbeat) -> None:
-        """Take note that the leader lives."""
-        if not self.is_deposed(leader, message.term):
+        """Acknowledge a heartbeat."""
+        if not self.reject_old_term(leader, message.term):
             self.follow(now, leader, message.term)
-            self._member.promise(leader, Reply(self._member.core.term, accepted=True, index=0))
+            self._member.send_after_flush(leader, Reply(self._member.core.term, accepted=True, index=0))
 
-    def on_quiet(self, now: float, leader: str, message: Quiet) -> None:
-        """Stop waiting for heartbeats, if this log is the same as the leader's."""
+    def on_quiesce(self, now: float, leader: str, message: Quiesce) -> None:
+        """Expect no more heartbeats, if this log matches the leader's."""
         member, log = self._member, self._member.log
-        if self.is_deposed(leader, message.term, message.index):
+        if self.reject_old_term(leader, message.term, message.index):
             return
         if (log.last_index, log.last_term) != (message.index, message.index_term):
-            self._refuse(leader, message.index, member.commit_index, log.term_of(member.commit_index))
+            self._reject(leader, message.index, member.commit_index, log.term_of(member.commit_index))
             return
         self.follow(now, leader, message.term, message.index)
-        member.is_quiet = True
-        member.wait_for_leader(now, member.config.quiet_s, 2 * member.config.quiet_s)
+        member.is_quiesced = True
+        member.reset_election_timeout(now, member.config.quiesce_timeout_s, 2 * member.config.quiesce_timeout_s)
 
     def follow(self, now: float, leader: str, term: int, commit_index: int = 0) -> None:
-        """Take note of a leader, and of what it committed of that which was verified here."""
-        self._member.heard_at = now
-        self._member.is_quiet = False
+        """Follow a leader; `commit_index` must not exceed the verified part of this log."""
+        self._member.leader_seen_at = now
+        self._member.is_quiesced = False
         self._member.core.follow(now, leader, term, commit_index)
 
-    def is_deposed(self, leader: str, term: int, prev_index: int = 0) -> bool:
-        """Tell whether a leader's time is over, and let it know."""
+    def reject_old_term(self, leader: str, term: int, prev_index: int = 0) -> bool:
+        """Reject a message of an earlier term, so that its sender steps down; return whether it was one."""
         if term >= self._member.core.term:
             return False
-        self._refuse(leader, prev_index, 0, 0)
+        self._reject(leader, prev_index, 0, 0)
         return True
 
-    def _refuse(self, leader: str, prev_index: int, hint_index: int, hint_term: int) -> None:
+    def _reject(self, leader: str, prev_index: int, hint_index: int, hint_term: int) -> None:
         term = self._member.core.term
         reply = Reply(term, accepted=False, index=prev_index, hint_index=hint_index, hint_term=hint_term)
-        self._member.promise(leader, reply)
+        self._member.send_after_flush(leader, reply)

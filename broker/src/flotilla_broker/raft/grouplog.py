@@ -1,4 +1,4 @@
-"""One group of the broker's log, as Raft sees it."""
+"""One group of the broker's log, with the interface that Raft needs."""
 
 from typing import Protocol
 
@@ -9,20 +9,20 @@ from flotilla_broker.raft.messages import Entry
 
 
 class LogListener(Protocol):
-    """Hears of every change of the log, in order, whoever made it."""
+    """Gets every change of the log, in order."""
 
     def appended(self, entry: Entry) -> None:
         """An entry was appended."""
 
     def truncated(self, index: int) -> None:
-        """The entries from `index` on are gone."""
+        """The entries from `index` on were removed."""
 
     def make_noop(self) -> tuple[bytes, int]:
-        """Make the payload and the time of the entry with which a leader begins."""
+        """Return payload and time of a new leader's no-op entry."""
 
 
 class GroupLog:
-    """One group; its number changes when a copy of another replica's log takes its place."""
+    """One group. Its number changes when a snapshot replaces it."""
 
     def __init__(self, log: Log, number: int, listener: LogListener) -> None:
         self.log = log
@@ -32,7 +32,7 @@ class GroupLog:
 
     @property
     def group(self) -> Group:
-        """The group, to look at."""
+        """The group, read-only."""
         return self._group
 
     @property
@@ -52,12 +52,12 @@ class GroupLog:
 
     @property
     def durable_index(self) -> int:
-        """Everything up to here is on disk."""
+        """All entries up to here are durable."""
         return self._group.durable_index
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last record."""
+        """The offset after the last record."""
         return self._group.next_offset
 
     @property
@@ -71,16 +71,16 @@ class GroupLog:
         return self._group.vote.decode("ascii")
 
     def term_of(self, index: int) -> int:
-        """Tell the term of an entry, or of the anchor."""
+        """Return the term of an entry, or of the anchor."""
         group = self._group
         return group.last_term if index == group.last_index else group.term_of(index)
 
     def term_start(self, index: int) -> int:
-        """Tell an index from which on all entries have the same term up to this one."""
+        """Return an index at or before this one; all entries between the two have the same term."""
         return max(self._group.first_index, self._group.run_of(index).first_index)
 
     def offset_behind(self, index: int) -> int:
-        """Tell the offset behind the last record of an entry, or of the anchor."""
+        """Return the offset after the last record of an entry, or of the anchor."""
         group = self._group
         if index == group.last_index:
             return group.next_offset
@@ -94,7 +94,7 @@ class GroupLog:
         self._listener.appended(entry)
 
     def append_noop(self, index: int, term: int) -> None:
-        """Append the entry with which a leader begins."""
+        """Append a new leader's no-op entry."""
         payload, time_ms = self._listener.make_noop()
         self.append(Entry(index, term, self._group.next_offset, time_ms, memoryview(payload)))
 
@@ -112,6 +112,6 @@ class GroupLog:
         return self.log.plan_read(self.number, index, bytes_max=bytes_max)
 
     def switch(self, number: int) -> None:
-        """Go on with another group: a copy of another replica's log that took this one's place."""
+        """Continue with another group: an installed snapshot."""
         self.number = number
         self._group = self.log.group(number)

@@ -1,10 +1,10 @@
-"""The guards: pure rules that let only such messages through to the core as keep Raft's promises.
+"""The guards: pure rules that decide which messages reach pysyncobj.
 
-pysyncobj's elections and its commit rule are right; much around them is not (each guard's docstring says what it
-holds back, with the line of `syncobj.py` of version 0.3.17). So the core never sees the network: what arrives is
-judged here first. Sending and counting what followers have is ours too (`progress.py`).
+The elections and the commit rule of pysyncobj are correct; other parts break Raft's safety. Each guard's docstring
+names the defect and its line in `syncobj.py` 0.3.17; docs/raft.md lists all rules with their tests. Messages from the
+network pass these rules first. Sending, and what a leader knows of its followers, is ours too (`progress.py`).
 
-Nothing here keeps state, asks for the time, or changes a log.
+Nothing here keeps state, reads a clock, or changes a log.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from typing import Protocol
 from flotilla_broker.raft.messages import Entry
 
 
-class Held(Protocol):
-    """What a replica holds: an anchor, and the entries behind it."""
+class ReplicaLog(Protocol):
+    """The log of a replica: an anchor, and the entries after it."""
 
     @property
     def anchor_index(self) -> int:
@@ -30,15 +30,15 @@ class Held(Protocol):
         """The term of the last entry."""
 
     def term_of(self, index: int) -> int:
-        """Tell the term of an entry, or of the anchor."""
+        """Return the term of an entry, or of the anchor."""
 
     def term_start(self, index: int) -> int:
-        """Tell an index, at or before this one, from which on all entries have the same term up to it."""
+        """Return an index at or before this one; all entries between the two have the same term."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fresh:
-    """Entries are new: those behind `skip`. What is held behind the one before them contradicts them and goes."""
+class NewEntries:
+    """Entries after the first `skip` are new. Entries of this log after `prev_index` conflict and are deleted."""
 
     skip: int
     prev_index: int
@@ -46,64 +46,63 @@ class Fresh:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """Everything is held already, up to `index`. There may be more behind it, which stays."""
+class StoredEntries:
+    """All entries up to `index` are stored. Later entries of this log stay."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The entry before is not held. The newest that might match is this one."""
+    """The previous entry does not match. The last entry that may match is at `hint_index`."""
 
     hint_index: int
     hint_term: int
 
 
-def judge_append(
-    held: Held, commit_index: int, prev_index: int, prev_term: int, entries: Sequence[Entry]
-) -> Fresh | Known | Mismatch:
-    """Apply Raft's own conflict rule before the core sees an append (guard G2).
+def classify_append(
+    log: ReplicaLog, commit_index: int, prev_index: int, prev_term: int, entries: Sequence[Entry]
+) -> NewEntries | StoredEntries | Mismatch:
+    """Apply Raft's conflict rule before pysyncobj sees an append: only conflicting entries are deleted.
 
-    The core deletes everything behind `prevLogIdx`, also what matches (984-1006): a delayed or repeated append
-    then removes entries that were acknowledged. So entries that match are stripped, and where nothing is left the
-    core is not shown any.
+    pysyncobj deletes every entry after `prevLogIdx`, also those that match (984-1006): a delayed or repeated append
+    would remove acknowledged entries. So entries that match are stripped; if none is left, pysyncobj gets no entries.
 
-    What is committed matches by Raft's own promise (every later leader has it), also where it was trimmed here.
+    Committed entries match by leader completeness (every later leader has them), also where they were trimmed here.
     """
-    if prev_index > commit_index and not _matches(held, prev_index, prev_term):
-        return Mismatch(*find_conflict(held, commit_index, prev_index, prev_term))
+    if prev_index > commit_index and not _matches(log, prev_index, prev_term):
+        return Mismatch(*find_conflict(log, commit_index, prev_index, prev_term))
     index, term = prev_index, prev_term
     for skip, entry in enumerate(entries):
-        if entry.index > commit_index and not _matches(held, entry.index, entry.term):
-            return Fresh(skip, index, term)
+        if entry.index > commit_index and not _matches(log, entry.index, entry.term):
+            return NewEntries(skip, index, term)
         index, term = entry.index, entry.term
-    return Known(index)
+    return StoredEntries(index)
 
 
-def _matches(held: Held, index: int, term: int) -> bool:
-    return held.anchor_index <= index <= held.last_index and held.term_of(index) == term
+def _matches(log: ReplicaLog, index: int, term: int) -> bool:
+    return log.anchor_index <= index <= log.last_index and log.term_of(index) == term
 
 
-def find_conflict(held: Held, floor: int, index: int, term: int) -> tuple[int, int]:
-    """Find the newest entry, at or before `index`, that another log with `term` at `index` may hold as well.
+def find_conflict(log: ReplicaLog, floor: int, index: int, term: int) -> tuple[int, int]:
+    """Find the last entry, at or before `index`, that may match a log with `term` at `index`.
 
     Terms never decrease along a log, so a whole term is skipped at a time. It never goes below `floor`, up to
-    which the logs agree (the core's own hint, the end of the log, made a follower that had diverged ask for the
-    wrong place again and again: G4).
+    which the logs agree. (pysyncobj's hint is the end of the follower's log: a diverged follower then asks for the
+    wrong index again and again.)
     """
-    at = min(index, held.last_index)
-    lowest = max(floor, held.anchor_index)
-    while at > lowest and held.term_of(at) > term:
-        at = held.term_start(at) - 1
+    at = min(index, log.last_index)
+    lowest = max(floor, log.anchor_index)
+    while at > lowest and log.term_of(at) > term:
+        at = log.term_start(at) - 1
     at = max(at, lowest)
-    return (at, held.term_of(at)) if at <= held.last_index else (0, 0)
+    return (at, log.term_of(at)) if at <= log.last_index else (0, 0)
 
 
-def are_in_line(prev_index: int, prev_term: int, entries: Sequence[Entry]) -> bool:
-    """Tell whether entries follow each other: indexes dense, terms never decreasing.
+def are_consecutive(prev_index: int, prev_term: int, entries: Sequence[Entry]) -> bool:
+    """Whether indexes are contiguous and terms never decrease.
 
-    The core adds whatever it is given at the end of the log (1012).
+    pysyncobj appends every entry that it gets, without a check (1006).
     """
     for entry in entries:
         if entry.index != prev_index + 1 or entry.term < prev_term:
@@ -113,62 +112,63 @@ def are_in_line(prev_index: int, prev_term: int, entries: Sequence[Entry]) -> bo
 
 
 def is_countable(reply_term: int, current_term: int) -> bool:
-    """Tell whether a reply may be counted: only in the term in which it was asked for (guard G1).
+    """Whether a reply counts: only in the term of the request.
 
-    The core's replies carry no term (1114). One that comes late, to a leader that was deposed and elected again,
-    claimed entries that the follower has replaced since.
+    Replies of pysyncobj carry no term (1098). A late one, to a leader that was deposed and elected again, would count
+    entries that the follower has replaced since.
     """
     return reply_term == current_term
 
 
-def known_commit(commit_index: int, durable_index: int, noop_index: int) -> int:
-    """Tell how far this replica may act on a commit (guard D): what it says was committed, it has on disk.
+def safe_commit_index(commit_index: int, durable_index: int, noop_index: int) -> int:
+    """Return the commit index that this replica may act on: only entries on its own disk.
 
-    The core counts itself without asking whether its own copy is on disk (660), and in a group of one it commits at
-    once. Followers reply only for what is on theirs; so with this a commit has a majority of disks, ours among them.
+    pysyncobj counts the leader itself even if the leader's entry is not durable (660), and in a group of one it commits
+    at once. Followers reply only for durable entries. So with this rule a committed entry is on a majority of disks,
+    including the leader's.
 
-    If it counted entries of its own leadership, which begins at `noop_index`, and none of them is on this disk, nothing
-    is known (0). Entries of earlier terms before them may be on a majority of disks and still be replaced: only one of
-    the leader's own term protects them (Raft, 5.4.2 and figure 8), and after a crash here there would be none.
+    If pysyncobj counted entries of this leader's own term, which starts at `noop_index`, and none of them is on this
+    disk, the result is 0. Entries of earlier terms may be on a majority of disks and still be replaced: only an entry
+    of the leader's own term protects them (Raft paper, 5.4.2 and figure 8), and after a crash here there would be none.
     """
     index = min(commit_index, durable_index)
     return 0 if index < noop_index <= commit_index else index
 
 
 def is_first_vote(voters: set[str], voter: str) -> bool:
-    """Tell whether a vote of this term is the first of that member (the core counts duplicates, 1065)."""
+    """Whether a vote is the first of that member in this term: pysyncobj counts duplicates (1065)."""
     return voter not in voters
 
 
 def grants_pre_vote(
-    *, term: int, own_term: int, last: tuple[int, int], own_last: tuple[int, int], leader_lives: bool
+    *, term: int, own_term: int, last: tuple[int, int], own_last: tuple[int, int], leader_is_alive: bool
 ) -> bool:
-    """Tell whether to support a candidacy before there is one (the core has no pre-vote).
+    """Whether to grant a pre-vote (Raft thesis, 9.6); pysyncobj has none.
 
-    A member that was cut off or stopped would otherwise come back with a higher term and depose a leader with which
-    everybody else was content. `last` is (term, index) of the last entry.
+    Without it, a member that was partitioned or stopped returns with a higher term and deposes a leader that the
+    majority follows. `last` is (term, index) of the last entry.
     """
-    return term > own_term and last >= own_last and not leader_lives
+    return term > own_term and last >= own_last and not leader_is_alive
 
 
 def yields_to(rival: str, me: str, *, last: tuple[int, int], own_last: tuple[int, int]) -> bool:
-    """Tell whether a member that asks for support itself should rather give it to a rival.
+    """Whether a member that runs a pre-vote itself grants one to a rival.
 
-    Two that campaign at the same time split the votes, and nobody leads until they lose patience. So one of them gives
-    way: to a longer log, or else to the larger id.
+    Two members that campaign at the same time split the vote, and the group has no leader until the next election
+    timeout. So one of them yields: to the more up-to-date log, or else to the larger id.
     """
     return (last, rival) > (own_last, me)
 
 
 def is_majority(count: int, members: int) -> bool:
-    """Tell whether `count` of `members` is more than half."""
+    """Whether `count` of `members` is more than half."""
     return 2 * count > members
 
 
-def may_install(held: Held, commit_index: int, last_index: int, last_term: int) -> bool:
-    """Tell whether a copy of the log up to (last_index, last_term), all committed, should replace what is held.
+def may_install(log: ReplicaLog, commit_index: int, last_index: int, last_term: int) -> bool:
+    """Whether a snapshot up to (last_index, last_term), all committed, should replace this log.
 
-    A copy that comes late must not take away what was acknowledged since: if its last entry is held here, so is
-    everything before it.
+    A late snapshot must not remove entries that were acknowledged since: if this log has its last entry, it has every
+    entry before it too (log matching).
     """
-    return last_index > commit_index and not _matches(held, last_index, last_term)
+    return last_index > commit_index and not _matches(log, last_index, last_term)

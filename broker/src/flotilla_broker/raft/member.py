@@ -1,4 +1,4 @@
-"""What the parts of a group share: its log, its core, its way out, and what is known of the leader."""
+"""State that the parts of a group share: log, core, port, connections, and the known leader."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,16 +6,16 @@ from flotilla_broker.raft.config import RaftConfig
 from flotilla_broker.raft.core import Core, Role
 from flotilla_broker.raft.grouplog import GroupLog
 from flotilla_broker.raft.messages import Message
-from flotilla_broker.raft.port import Machine, Port
+from flotilla_broker.raft.port import Port, StateMachine
 
 
 class Member:
-    """One member of a group."""
+    """Shared state of one member of a group."""
 
     def __init__(
         self,
         log: GroupLog,
-        machine: Machine,
+        machine: StateMachine,
         port: Port,
         *,
         me: str,
@@ -32,8 +32,8 @@ class Member:
         self.config = config
         self.commit_index = min(commit_index, log.last_index)  # known to be committed, and on this disk
         self.connected: set[str] = set()
-        self.heard_at = now - config.election_s_max  # from a leader
-        self.is_quiet = False  # this follower does not expect heartbeats: it trusts in the connection
+        self.leader_seen_at = now - config.election_s_max  # time of the last message of a leader
+        self.is_quiesced = False  # no heartbeats expected: this follower relies on the connection
         self.port = port
         self._chance = chance
         self.core = Core(
@@ -44,40 +44,40 @@ class Member:
             chance=chance,
             commit_index=self.commit_index,
             now=now,
-            emit=self.promise,
+            emit=self.send_after_flush,
         )
 
     @property
     def is_leader(self) -> bool:
-        """Tell whether this member leads, as far as it knows."""
+        """Whether this member is the leader of its current term."""
         return self.core.role is Role.LEADER
 
-    def say(self, peer: str, message: Message) -> None:
-        """Send a message that promises nothing."""
-        self.port.send(peer, message, held=False)
+    def send(self, peer: str, message: Message) -> None:
+        """Send a message at once. It must not depend on data that is not durable."""
+        self.port.send(peer, message, after_flush=False)
 
-    def promise(self, peer: str, message: Message) -> None:
-        """Send a message that leaves only when everything logged so far is durable (guard D)."""
-        self.port.send(peer, message, held=True)
+    def send_after_flush(self, peer: str, message: Message) -> None:
+        """Send a reply, a vote or a vote request after the flush that covers everything logged so far."""
+        self.port.send(peer, message, after_flush=True)
 
-    def leader_lives(self, now: float) -> bool:
-        """Tell whether there is a leader that there is no reason to replace."""
+    def leader_is_alive(self, now: float) -> bool:
+        """Whether there is a connected leader that was heard within the election timeout."""
         if self.is_leader:
             return True
-        heard = self.is_quiet or now - self.heard_at < self.config.election_s_min
+        heard = self.is_quiesced or now - self.leader_seen_at < self.config.election_s_min
         return heard and self.core.leader in self.connected
 
-    def heed_term(self, now: float, peer: str, term: int) -> None:
-        """Adopt a higher term. Nobody tells a leader of one otherwise, and it would never reach that member again."""
+    def adopt_term(self, now: float, peer: str, term: int) -> None:
+        """Adopt a higher term. A leader with a lower term could never reach that member again."""
         if term > self.core.term:
             self.core.raise_term(now, peer, term)
 
-    def wait_for_leader(self, now: float, shortest_s: float, longest_s: float) -> None:
-        """Ask for an election if nothing is heard from a leader until some time between the two."""
+    def reset_election_timeout(self, now: float, shortest_s: float, longest_s: float) -> None:
+        """Set a random election timeout between the two times."""
         self.core.election_at = now + shortest_s + (longest_s - shortest_s) * self._chance()
 
-    def hurry(self, now: float, within_s: float) -> None:
-        """Ask for an election soon: there is no leader to wait for. If there is one after all, pre-votes tell."""
+    def shorten_election_timeout(self, now: float, within_s: float) -> None:
+        """Start an election soon, because no leader is known. A pre-vote fails if there is one after all."""
         at = self.core.election_at
-        self.wait_for_leader(now, within_s / 2, 3 * within_s / 2)
+        self.reset_election_timeout(now, within_s / 2, 3 * within_s / 2)
         self.core.election_at = min(at, self.core.election_at)

@@ -1,8 +1,8 @@
-"""What the members of a group say to each other: the whole list, and nothing else is ever decoded.
+"""Messages between the members of a group. No other message is decoded.
 
-Messages are msgspec arrays with a number for the kind. A field may be added at the end with a default, so that a
-broker of the version before still understands; anything else needs a new kind. The stock core's messages
-(pickled dicts, among them commands and snapshots) never travel.
+A message is a msgspec array that starts with its tag. The tag and the order of fields are the wire format; names of
+classes and fields are not. To stay compatible with the previous version, add fields only at the end and with a
+default; anything else needs a new tag. pysyncobj's own messages (pickled dicts) are never sent.
 """
 
 from typing import Annotated
@@ -15,7 +15,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An entry on its way from one log to another."""
+    """An entry in a message."""
 
     index: Number
     term: Number
@@ -25,12 +25,12 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @classmethod
     def from_log(cls, entry: LogEntry) -> "Entry":
-        """Take an entry from the log."""
+        """Convert an entry of the log."""
         return cls(entry.index, entry.term, entry.next_offset, entry.time_ms, memoryview(entry.payload))
 
 
 class Append(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The leader's entries behind (prev_index, prev_term), perhaps none; and how far it has committed."""
+    """AppendEntries: entries after (prev_index, prev_term), possibly none, and the leader's commit index."""
 
     term: Number
     prev_index: Number
@@ -40,10 +40,10 @@ class Append(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Accepted: everything up to `index` is on disk here and the same as the leader's.
+    """Reply to Append and Heartbeat.
 
-    Refused: there is no entry here that matches the one before the leader's entries, at `index`; the newest that
-    could is at `hint_index` with `hint_term`.
+    Accepted: all entries up to `index` are durable here and match the leader's. Rejected: the entry at `index`, before
+    the leader's entries, does not match; the last one that may match is at `hint_index`, with `hint_term`.
     """
 
     term: Number
@@ -54,16 +54,16 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The leader lives. For a follower that cannot be sent an Append: it is being given a copy of the log."""
+    """Heartbeat without a log position, for a follower that is receiving a snapshot."""
 
     term: Number
 
 
-class Quiet(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """Nothing is under way, and no heartbeats follow: everything ends at (index, index_term), committed.
+class Quiesce(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """Quiesce the group: the log ends at (index, index_term), all of it is committed, and no heartbeats follow.
 
-    A follower that has the same trusts in the connection to its leader from then on, which is watched for all groups
-    together.
+    A follower with the same log relies on the connection to the leader's broker from then on. Pings of that connection
+    replace the heartbeats of all its groups.
     """
 
     term: Number
@@ -72,7 +72,7 @@ class Quiet(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class VoteRequest(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """A candidate asks for a vote."""
+    """RequestVote."""
 
     term: Number
     last_index: Number
@@ -80,13 +80,13 @@ class VoteRequest(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Vote(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """A vote, given. It is never said that one is not."""
+    """A granted vote. A member that does not grant its vote sends nothing."""
 
     term: Number
 
 
 class PreVoteRequest(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Would you vote for me in this term? Nothing is promised by asking or answering."""
+    """Pre-vote: ask whether the receiver would grant a vote in this term. It changes no state."""
 
     term: Number
     last_index: Number
@@ -95,7 +95,7 @@ class PreVoteRequest(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class PreVote(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """The answer, with the term of the one who answers."""
+    """Reply to PreVoteRequest, with the sender's own term."""
 
     term: Number
     ballot: Number
@@ -103,16 +103,16 @@ class PreVote(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """The leader hands over: the receiver is to ask for votes at once."""
+    """Leadership transfer: the receiver starts an election at once."""
 
     term: Number
 
 
-class CopyBegin(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """A copy of the log begins: committed entries behind an anchor up to `last_index`, and their summary."""
+class SnapshotBegin(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """Start of a snapshot: anchor, last index, and the state after the last index."""
 
     term: Number
-    copy: Number
+    snapshot_id: Number
     anchor_index: Number
     anchor_term: Number
     first_offset: Number
@@ -121,36 +121,36 @@ class CopyBegin(msgspec.Struct, frozen=True, array_like=True, tag=9):
     state: bytes
 
 
-class CopyEntries(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """The next entries of a copy."""
+class SnapshotChunk(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """The next entries of a snapshot."""
 
     term: Number
-    copy: Number
+    snapshot_id: Number
     entries: list[Entry]
 
 
-class CopyReply(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """The copy is on disk up to `index`; or it was given up."""
+class SnapshotReply(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """The snapshot is durable up to `index`; or the follower aborted it."""
 
     term: Number
-    copy: Number
+    snapshot_id: Number
     index: Number
-    given_up: bool = False
+    aborted: bool = False
 
 
 Message = (
     Append
     | Reply
     | Heartbeat
-    | Quiet
+    | Quiesce
     | VoteRequest
     | Vote
     | PreVoteRequest
     | PreVote
     | TimeoutNow
-    | CopyBegin
-    | CopyEntries
-    | CopyReply
+    | SnapshotBegin
+    | SnapshotChunk
+    | SnapshotReply
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -158,10 +158,10 @@ _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
 def encode_message(message: Message) -> bytes:
-    """Make bytes of a message."""
+    """Encode a message."""
     return _encoder.encode(message)
 
 
 def decode_message(data: bytes | memoryview) -> Message:
-    """Read a message; its payloads are views into `data`. Raises msgspec.DecodeError."""
+    """Decode a message; its payloads are views of `data`. Raises msgspec.DecodeError."""
     return _decoder.decode(data)

@@ -1,4 +1,4 @@
-"""What a Raft group needs from its surroundings, and what it does for them."""
+"""Interfaces between a Raft group and its environment: Port (I/O) and StateMachine."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -11,35 +11,35 @@ ReadDone = Callable[[list[LogEntry] | None], None]
 
 
 class Port(Protocol):
-    """The way out of a group: to other members, and to the disk."""
+    """The I/O of a group: messages to other members, and reads from disk."""
 
-    def send(self, peer: str, message: Message, *, held: bool) -> None:
-        """Send a message; one that is held leaves only when everything logged so far is durable (guard D)."""
+    def send(self, peer: str, message: Message, *, after_flush: bool) -> None:
+        """Send a message; if `after_flush`, after the flush that covers everything logged so far."""
 
     def is_writable(self, peer: str) -> bool:
-        """Tell whether there is room on the connection for more than a small message."""
+        """Whether the connection can take more than a small message."""
 
     def read(self, number: int, index: int, bytes_max: int, done: ReadDone) -> None:
-        """Read entries from the disk and hand them to `done`, perhaps later; None if they are gone."""
+        """Read entries from disk and pass them to `done`, now or later; None if they were trimmed."""
 
 
-class Machine(LogListener, Protocol):
-    """What a group is for: it hears of every entry, and of what is committed."""
+class StateMachine(LogListener, Protocol):
+    """The replicated state machine: gets every entry, and the commit index."""
 
     def check(self, entries: Sequence[Entry], next_offset: int) -> None:
-        """Raise EntryRefused unless entries from another broker follow the record before `next_offset`."""
+        """Check entries from another broker, whose first record must have `next_offset`; raises EntryInvalid."""
 
     def committed(self, index: int) -> None:
-        """Everything up to `index` is committed, and on this disk too."""
+        """All entries up to `index` are committed, and durable on this broker."""
 
     def role_changed(self) -> None:
         """The role, the term or the known leader changed."""
 
     def snapshot(self) -> tuple[int, bytes]:
-        """Return the index up to which commits were heard of, and a summary of the entries up to there."""
+        """Return the last applied index, and the state after it."""
 
     def check_state(self, index: int, state: bytes) -> None:
-        """Raise EntryRefused unless a summary of the entries up to `index` can be read."""
+        """Check a state after `index`; raises EntryInvalid."""
 
     def installed(self, index: int, state: bytes) -> None:
-        """A copy of another replica's log took the place of this one's, with this summary."""
+        """A snapshot with this state replaced the log."""

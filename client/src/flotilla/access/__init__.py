@@ -1,23 +1,30 @@
-"""Who may do what: tokens, the grants that they carry, and callers.
+"""Access control: tokens, their grants, and authenticated callers.
 
-Pure: the clock, randomness and tables are passed in. A token's text is known to its holder alone; servers keep its
-digest. Checking HTTP requests against this is `flotilla.serving.gate`; where tokens are kept is the managers'
-business.
+Pure: the clock, randomness and tables are arguments. Only its holder knows the text of a token; servers store its
+digest. `flotilla_server.authorization` checks HTTP requests, and managers store the tokens.
 """
 
-from flotilla.access.callers import ANYBODY, NOBODY, SYSTEM, Access, Caller, NotAuthenticated
+from flotilla.access.callers import ANONYMOUS, SYSTEM, UNRESTRICTED, Access, Caller, NotAuthenticated
 from flotilla.access.grants import GRANT_RULE, Grant, GrantInvalid, Scope
 from flotilla.access.table import TABLE_BYTES_MAX, TOKENS_MAX, AccessTable, TableInvalid
-from flotilla.access.tokens import NAME_RULE, Token, TokenInvalid, digest_of, is_name, make_text, system_text
+from flotilla.access.tokens import (
+    NAME_RULE,
+    Token,
+    TokenInvalid,
+    digest_of,
+    generate_token,
+    is_token_name,
+    system_token,
+)
 
 __all__ = [
-    "ANYBODY",
+    "ANONYMOUS",
     "GRANT_RULE",
     "NAME_RULE",
-    "NOBODY",
     "SYSTEM",
     "TABLE_BYTES_MAX",
     "TOKENS_MAX",
+    "UNRESTRICTED",
     "Access",
     "AccessTable",
     "Caller",
@@ -29,7 +36,7 @@ __all__ = [
     "Token",
     "TokenInvalid",
     "digest_of",
-    "is_name",
-    "make_text",
-    "system_text",
+    "generate_token",
+    "is_token_name",
+    "system_token",
 ]

@@ -1,8 +1,8 @@
-"""Callers: who makes a request, found out from the `authorization` header, and what they may do.
+"""Callers: authentication by the `authorization` header, and their permissions.
 
-Nothing is asked of anybody on the way: the table is in memory. Whoever is not let in learns nothing about why, but
-for whether a token was there at all; all comparisons take the same time whether they hold or not, and an unknown id
-costs what a known one does. Header values are never in a message, a `repr` or a log.
+Authentication uses the table in memory, without requests to other servers. A rejected client learns only whether a
+token was missing or invalid. All comparisons take constant time, and an unknown token id costs the same as a known one.
+Header values never appear in a message, a `repr` or a log.
 """
 
 import hashlib
@@ -11,67 +11,67 @@ from collections.abc import Callable
 
 from flotilla.access.grants import Grant, Scope
 from flotilla.access.table import AccessTable
-from flotilla.access.tokens import PREFIX, Token, system_text
+from flotilla.access.tokens import PREFIX, Token, system_token
 
 MISSING = "a token is missing: send Authorization: Bearer …"
 INVALID = "the token is not valid"
 _SCHEME = b"bearer"
 _TEXT_BYTES_MAX = 200
 _ID = slice(len(PREFIX), len(PREFIX) + 16)
-_NO_DIGEST = b"-" * 64  # what an unknown token is compared with: it equals no digest
+_NO_DIGEST = b"-" * 64  # compared with the digest of an unknown token: never equal
 
 
 class NotAuthenticated(Exception):
-    """Nobody that this server knows."""
+    """The token is missing or invalid."""
 
 
 class Caller:
-    """Somebody whom a server knows: the holder of a token, another server, or anybody where callers are not checked."""
+    """An authenticated caller: a token holder, another server, or any client if authentication is off."""
 
-    __slots__ = ("_grants", "_may_all", "is_metered", "is_system", "name", "token")
+    __slots__ = ("_grants", "_is_unrestricted", "is_metered", "is_system", "name", "token")
 
     def __init__(
-        self, name: str, token: Token | None = None, *, is_system: bool = False, may_all: bool = False
+        self, name: str, token: Token | None = None, *, is_system: bool = False, is_unrestricted: bool = False
     ) -> None:
         self.name = name
         self.token = token
         self.is_system = is_system
         self._grants: tuple[Grant, ...] = () if token is None else token.grants
-        self._may_all = may_all or is_system
+        self._is_unrestricted = is_unrestricted or is_system
         self.is_metered = token is not None and token.is_limited
 
     def __repr__(self) -> str:
         return f"Caller({self.name!r}, id={None if self.token is None else self.token.id})"
 
     @property
-    def may_all(self) -> bool:
-        """Whether nothing is refused to them: another server, or anybody where callers are not checked."""
-        return self._may_all
+    def is_unrestricted(self) -> bool:
+        """Whether all requests are allowed: another server, or any client if authentication is off."""
+        return self._is_unrestricted
 
     def allows(self, scope: Scope, topic: str) -> bool:
-        """Tell whether they hold a scope on a topic."""
-        return self._may_all or any(grant.scope is scope and grant.matches(topic) for grant in self._grants)
+        """Return whether the caller has a scope on a topic."""
+        return self._is_unrestricted or any(grant.scope is scope and grant.matches(topic) for grant in self._grants)
 
     def allows_all(self, scope: Scope) -> bool:
-        """Tell whether they hold a scope on all topics that there are or will be."""
-        return self._may_all or any(grant.scope is scope and grant.is_on_all for grant in self._grants)
+        """Return whether the caller has a scope on all current and future topics."""
+        return self._is_unrestricted or any(grant.scope is scope and grant.is_on_all for grant in self._grants)
 
     def sees(self, topic: str) -> bool:
-        """Tell whether they hold any scope on a topic."""
-        return self._may_all or any(grant.matches(topic) for grant in self._grants)
+        """Return whether the caller has any scope on a topic."""
+        return self._is_unrestricted or any(grant.matches(topic) for grant in self._grants)
 
 
-ANYBODY = Caller("anybody", may_all=True)
-NOBODY = Caller("nobody")  # who asks for what is open to all, and was not asked who they are
+UNRESTRICTED = Caller("unrestricted", is_unrestricted=True)
+ANONYMOUS = Caller("anonymous")  # for paths that need no token
 SYSTEM = Caller("system", is_system=True)
 
 
 class Access:
-    """Knows callers by what they show. Without a secret there is no system caller; without tokens, nobody else."""
+    """Authenticates callers by their tokens. Without a secret, there is no system caller."""
 
     def __init__(self, secret: bytes | None, table: AccessTable, now_ms: Callable[[], int]) -> None:
         self._has_system = secret is not None
-        self._system = system_text(secret or b"").encode()
+        self._system = system_token(secret or b"").encode()
         self._now_ms = now_ms
         self.replace(table)
 
@@ -80,30 +80,30 @@ class Access:
 
     @property
     def table(self) -> AccessTable:
-        """The tokens that are known."""
+        """The current tokens."""
         return self._table
 
     def replace(self, table: AccessTable) -> None:
-        """Know these tokens from now on, and no others."""
+        """Replace all tokens."""
         self._table = table
         self._holders = {
             token.id.encode(): (token.digest.encode(), Caller(token.name, token)) for token in table.tokens
         }
 
-    def knows(self, caller: Caller) -> bool:
-        """Tell whether somebody who was let in would still be: what goes on for long asks again."""
+    def is_valid(self, caller: Caller) -> bool:
+        """Return whether a caller would still be authenticated; long-running requests check this repeatedly."""
         token = caller.token
         if token is None:
-            return caller.may_all
+            return caller.is_unrestricted
         _, holder = self._holders.get(token.id.encode(), (b"", None))
         return holder is not None and holder.token == token and not token.is_expired(self._now_ms())
 
-    async def look_again(self) -> bool:
-        """Look whether there are tokens that are not known here yet; return whether that was worth a second look."""
+    async def refresh(self) -> bool:
+        """Load tokens that are not known here yet; return whether to authenticate again."""
         return False
 
     def identify(self, authorization: bytes | None) -> Caller:
-        """Tell who shows this; raises NotAuthenticated."""
+        """Authenticate a caller by the value of the `authorization` header. Raises NotAuthenticated."""
         if authorization is None:
             raise NotAuthenticated(MISSING)
         scheme, _, text = authorization.strip().partition(b" ")

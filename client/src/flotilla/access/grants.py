@@ -1,7 +1,8 @@
-"""Grants: what a token lets its holder do, and on which topics.
+"""Grants: scopes of a token on topics.
 
-A grant is a scope and a pattern of topic names, as in `produce:orders.*`. In a pattern `*` stands for any text, also
-none, and nothing else is special. Scopes are independent of each other: admin includes neither produce nor consume.
+A grant is a scope and a pattern of topic names, as in `produce:orders.*`. In a pattern, `*` matches any text, also the
+empty one; no other character is special. Scopes are independent of each other: admin includes neither produce nor
+consume.
 """
 
 import re
@@ -9,23 +10,25 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from flotilla.limits import TOPIC_NAME_RULE
+
 GRANT_RULE = (
     "produce, consume or admin, then a colon and a pattern of topic names: letters, digits, '.', '_', '-', and '*' for "
     "anything; up to 200 characters"
 )
 _EVERY = "*"
 _PATTERN = re.compile(r"[A-Za-z0-9._*-]{1,200}", re.ASCII)
-_TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
+_TOPIC = re.compile(TOPIC_NAME_RULE, re.ASCII)
 _LENGTH_MAX = 200
 _SHOWN_MAX = 60
 
 
 class GrantInvalid(ValueError):
-    """A text that is no grant."""
+    """The text is not a grant."""
 
 
 class Scope(StrEnum):
-    """What can be allowed."""
+    """Permission on topics."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -34,7 +37,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class Grant:
-    """One scope on the topics that a pattern matches."""
+    """A scope on the topics that match a pattern."""
 
     scope: Scope
     topics: str = _EVERY
@@ -47,7 +50,7 @@ class Grant:
 
     @classmethod
     def parse(cls, text: str) -> "Grant":
-        """Read a grant; raises GrantInvalid. A scope alone is on all topics."""
+        """Parse a grant; a scope without a pattern applies to all topics. Raises GrantInvalid."""
         scope, colon, topics = text.partition(":")
         try:
             return cls(Scope(scope), topics if colon else _EVERY)
@@ -61,14 +64,14 @@ class Grant:
 
     @property
     def is_on_all(self) -> bool:
-        """Whether it is on all topics, also on those that are yet to come."""
+        """Whether the grant applies to all current and future topics."""
         return self.topics == _EVERY
 
     def matches(self, topic: str) -> bool:
-        """Tell whether it is on a topic. What cannot be a topic's name is matched by `*` alone.
+        """Return whether the grant applies to a topic. Only `*` matches a text that is not a valid topic name.
 
-        So another way to name a topic, as by its id, is never taken for a name that looks like it. The time that it
-        takes grows with the product of both lengths at most, whatever the pattern: there is no backtracking.
+        So another reference to a topic, such as its id, is never mistaken for a name. There is no backtracking: the
+        time is at most proportional to the product of both lengths.
         """
         if self.topics == _EVERY:
             return True
@@ -77,7 +80,7 @@ class Grant:
 
 @lru_cache(maxsize=4096)
 def _matches(pattern: str, topic: str) -> bool:
-    """Decide it, once for what is asked again and again."""
+    """Match a pattern; the results are cached."""
     if _TOPIC.fullmatch(topic) is None:
         return False
     first, *rest = pattern.split("*")
@@ -85,7 +88,7 @@ def _matches(pattern: str, topic: str) -> bool:
 
 
 def _fits(topic: str, first: str, rest: list[str]) -> bool:
-    """Find the pieces between the stars one behind the other, each as early as it goes: later ones lose nothing."""
+    """Match the texts between the stars in order, each at its first position: a later one is never needed."""
     last = rest.pop()
     end = len(topic) - len(last)
     at = len(first)

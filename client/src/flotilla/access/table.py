@@ -1,9 +1,9 @@
-"""The table of all tokens, as servers pass it on and keep it.
+"""The table of all tokens, as servers exchange and store it.
 
-Managers read it from the database, brokers get it with the answer to a heartbeat and keep it in a file. Its version
-is a digest of its content: whoever has the same version has the same table, however it came about.
+Managers read it from the database. Brokers get it with the response to a heartbeat, and store it in a file. Its version
+is a digest of its content: servers with the same version have the same table.
 
-Whatever is not understood is refused as a whole: a field that is passed over could have been a restriction.
+A table with anything unknown or invalid, such as an unknown field, is rejected as a whole: it could be a restriction.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _FIELDS = {*_TEXTS, *_NUMBERS, *_OPTIONAL_NUMBERS, "grants"}
 
 
 class TableInvalid(ValueError):
-    """What was given as a table is none."""
+    """The data is not an access table."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ class AccessTable:
         return hashlib.sha256(self.to_json()).hexdigest()[:_VERSION_LENGTH]
 
     def to_json(self) -> bytes:
-        """Write it down, always the same way."""
+        """Encode as canonical JSON."""
         return msgspec.json.encode(self.to_builtins(), order="sorted")
 
     def to_builtins(self) -> dict[str, Any]:
-        """Write it down as JSON has it."""
+        """Convert to JSON types."""
         return {"format": _FORMAT, "tokens": [dict(token.builtins) for token in self.tokens]}
 
     @classmethod
     def from_builtins(cls, data: object, before: "AccessTable | None" = None) -> "AccessTable":
-        """Read what came from a file or from the network, and may be anything; raises ValueError.
+        """Parse untrusted data from a file or from the network. Raises ValueError.
 
-        Tokens that are in `before` as they are now are taken from there: they were checked once, and are many.
+        Unchanged tokens are taken from `before`, without checking them again: a table may have thousands.
         """
         found = _mapping(data, {"format", "tokens"}, "an access table")
         if found["format"] != _FORMAT or isinstance(found["format"], bool):
@@ -100,6 +100,6 @@ def _list(data: object, length_max: int, what: str) -> list[Any]:
 
 
 def _check(holds: bool, name: str) -> None:
-    """Never show the value: by mistake it may be a secret."""
+    """Raise TableInvalid without the value, which may be a secret by mistake."""
     if not holds:
         raise TableInvalid(f"{name} of a token in the access table has the wrong type")

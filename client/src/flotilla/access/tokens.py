@@ -1,10 +1,10 @@
-"""Tokens: what somebody shows to be let in, and what servers keep of it.
+"""Tokens: their texts, and what servers store of them.
 
-A token's text is `flt_<id>_<secret>`: the id finds it, and the secret is 32 random bytes, so its SHA-256 digest can be
-kept without salt or stretching: nobody guesses 256 bits. The text itself is shown once, when it is made, and kept
-nowhere; a digest is not secret in that sense, but nobody needs to see it, so it is in no `repr`.
+The text of a token is `flt_<id>_<secret>`. The secret is 32 random bytes, so its SHA-256 digest can be stored without
+salt or stretching: 256 bits cannot be guessed. The text is returned once, when the token is created, and not stored. A
+digest does not reveal the secret, but it is not needed in output, so it is in no `repr`.
 
-Servers show each other a token that they derive from the secret they share: the secret itself is never sent.
+Servers authenticate to each other with a token derived from their shared secret: the secret itself is never sent.
 """
 
 import base64
@@ -21,7 +21,7 @@ from flotilla.access.grants import Grant
 PREFIX = "flt_"
 SYSTEM_PREFIX = "flt_system_"
 GRANTS_MAX = 100
-GRANTS_LENGTH_MAX = 2000  # of all grants of a token, written with spaces between them
+GRANTS_LENGTH_MAX = 2000  # total length of the grants of a token, separated by spaces
 NAME_RULE = "from 1 to 100 printable characters, without a space at either end"
 _NAME_LENGTH_MAX = 100
 _ID_BYTES = 8
@@ -34,12 +34,12 @@ _LIMITS = ("bytes_per_s", "requests_per_s", "in_flight_bytes")
 
 
 class TokenInvalid(ValueError):
-    """What somebody says of a token cannot be true of one."""
+    """A field of a token is invalid."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Token:
-    """What servers know of a token. A limit of None is none; one without `expires_ms` is good until it is revoked."""
+    """A token as servers store it. A quota of None is unlimited; without `expires_ms`, it is valid until revoked."""
 
     id: str
     name: str
@@ -53,12 +53,12 @@ class Token:
 
     @property
     def is_limited(self) -> bool:
-        """Whether it has a quota of any kind."""
+        """Whether the token has a quota."""
         return any(getattr(self, name) is not None for name in _LIMITS)
 
     def __post_init__(self) -> None:
         _require(_ID.fullmatch(self.id) is not None, "id", "16 hexadecimal digits")
-        _require(is_name(self.name), "name", NAME_RULE)
+        _require(is_token_name(self.name), "name", NAME_RULE)
         _require(_DIGEST.fullmatch(self.digest) is not None, "digest", "64 hexadecimal digits")
         _require(1 <= len(self.grants) <= GRANTS_MAX, "grants", f"from 1 to {GRANTS_MAX}")
         length = sum(len(str(grant)) + 1 for grant in self.grants)
@@ -71,38 +71,38 @@ class Token:
 
     @cached_property
     def builtins(self) -> Mapping[str, Any]:
-        """What JSON has of it: written once, because a table is passed on whenever one of its tokens changes."""
+        """The fields as JSON types; cached, because the whole table is sent whenever one of its tokens changes."""
         plain = {one.name: getattr(self, one.name) for one in fields(self)}
         return {**plain, "grants": [str(grant) for grant in self.grants]}
 
     def is_expired(self, now_ms: int) -> bool:
-        """Tell whether its time is over."""
+        """Return whether the token has expired."""
         return self.expires_ms is not None and now_ms >= self.expires_ms
 
 
-def is_name(text: str) -> bool:
-    """Tell whether a text can be a token's name."""
+def is_token_name(text: str) -> bool:
+    """Return whether a text is a valid name of a token."""
     return 1 <= len(text) <= _NAME_LENGTH_MAX and text.isprintable() and text == text.strip()
 
 
-def make_text(random_bytes: Callable[[int], bytes]) -> tuple[str, str]:
-    """Draw a new token: its id, and the text for its holder."""
+def generate_token(random_bytes: Callable[[int], bytes]) -> tuple[str, str]:
+    """Generate a token; return its id and its text."""
     token_id = random_bytes(_ID_BYTES).hex()
     secret = base64.urlsafe_b64encode(random_bytes(_SECRET_BYTES)).rstrip(b"=").decode()
     return token_id, f"{PREFIX}{token_id}_{secret}"
 
 
 def digest_of(text: str) -> str:
-    """Return what servers keep of a token's text."""
+    """Return the digest of the text of a token, for storage."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def system_text(secret: bytes) -> str:
-    """Return the token that servers with this secret show each other."""
+def system_token(secret: bytes) -> str:
+    """Derive the token with which servers authenticate to each other from their shared secret."""
     return SYSTEM_PREFIX + hmac.new(secret, _PURPOSE, hashlib.sha256).hexdigest()
 
 
 def _require(holds: bool, name: str, rule: str) -> None:
-    """Never show the value: by mistake it may be a secret."""
+    """Raise TokenInvalid without the value, which may be a secret by mistake."""
     if not holds:
         raise TokenInvalid(f"{name} of a token must be: {rule}")

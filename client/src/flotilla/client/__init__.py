@@ -1,5 +1,5 @@
-"""The client library. `flotilla.Client` and `flotilla.AsyncClient` are what people use; see docs/client.md.
+"""The client library. Internal: users import its classes from `flotilla`; see docs/client-reference.md.
 
-One core on asyncio does the work (`engine`, and what it is made of); two small drivers give it to people: `aio` on the
-loop of the caller, `blocking` on a loop in a thread of its own.
+One core on asyncio does the work (`engine` and its parts). Two thin layers expose it: `aio` on the caller's event loop,
+and `blocking` on an event loop in a thread of its own.
 """

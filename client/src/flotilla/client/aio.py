@@ -1,4 +1,4 @@
-"""`AsyncClient`: the client on the loop of its caller."""
+"""`AsyncClient`: the client on the caller's event loop."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from flotilla.client import tables
 from flotilla.client.admin import AsyncBrokers, AsyncGroups, AsyncTokens, AsyncTopics
-from flotilla.client.appending import AsyncAppender
+from flotilla.client.appender import AsyncAppender
 from flotilla.client.async_consumer import AsyncConsumer, OnChange
 from flotilla.client.config import (
     ConsumerConfig,
@@ -24,8 +24,8 @@ from flotilla.client.engine import Engine
 from flotilla.client.errors import ClientClosed
 from flotilla.client.positions import Partitions, Start
 from flotilla.client.producer import AsyncProducer
+from flotilla.client.range_reader import RangeReader
 from flotilla.client.ranges import Range, RangeOptions
-from flotilla.client.reading import Reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,9 @@ M = TypeVar("M", AsyncProducer, AsyncConsumer)
 
 
 class AsyncClient:
-    """A client of one system. Made and used on a running loop; everything that it made ends with it.
+    """A client of one system, for asyncio. Use it on the event loop that it was created on.
+
+    Closing it closes its producers and consumers.
 
         async with AsyncClient("http://127.0.0.1:8080") as client:
             async with client.producer() as producer:
@@ -43,9 +45,10 @@ class AsyncClient:
             async for record in client.consumer("orders"):
                 print(record.value)
 
-    What is not given comes from FLOTILLA_URL, FLOTILLA_TOKEN and FLOTILLA_TLS_CA in `environment`. Several URLs, with
-    commas between them, are managers of the same system. `route` is how records travel: `direct` to brokers, `gateway`
-    through managers, or `auto`, direct where brokers can be reached. Raises ConfigInvalid.
+    Missing arguments come from FLOTILLA_URL, FLOTILLA_TOKEN and FLOTILLA_TLS_CA in `environment`. `url` may have
+    several managers of one system, separated by commas. `ca` is a CA bundle to verify servers. With the `route`
+    `direct` records go to brokers, with `gateway` through managers, and with `auto` directly if brokers are reachable.
+    `request_s` is the timeout of calls that have none of their own. Raises ConfigInvalid.
     """
 
     def __init__(
@@ -65,9 +68,9 @@ class AsyncClient:
         self.brokers = AsyncBrokers(self.engine.managers)
         self.groups = AsyncGroups(self.engine.managers)
         self.tokens = AsyncTokens(self.engine.managers)
-        self._made: list[AsyncProducer | AsyncConsumer] = []  # and not closed since
+        self._made: list[AsyncProducer | AsyncConsumer] = []  # not closed yet
         self._is_closed = False
-        self._readings: WeakSet[Reading] = WeakSet()  # whoever never begins to read just forgets it
+        self._readers: WeakSet[RangeReader] = WeakSet()  # weak: a reader that is never started needs no close
 
     def producer(
         self,
@@ -75,7 +78,10 @@ class AsyncClient:
         on_delivery: Callable[[Delivery], object] | None = None,
         **options: Unpack[ProducerOptions],
     ) -> AsyncProducer:
-        """Make a producer; options are those of `ProducerConfig`. Raises ConfigInvalid."""
+        """Create a producer; see `ProducerOptions`.
+
+        `on_delivery` gets each delivery with its outcome. Raises ConfigInvalid.
+        """
         return self._keep(AsyncProducer(self.engine, ProducerConfig(**options), on_delivery=on_delivery))
 
     def consumer(
@@ -92,7 +98,7 @@ class AsyncClient:
         on_lost: OnChange | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> AsyncConsumer:
-        """Make a consumer; other options are those of `ConsumerConfig`. Raises ConfigInvalid."""
+        """Create a consumer; see `AsyncConsumer` and `ConsumerOptions`. Raises ConfigInvalid."""
         return self._keep(
             AsyncConsumer(
                 self.engine,
@@ -112,51 +118,51 @@ class AsyncClient:
     def appender(
         self, producer_id: bytes, epoch: int, *, delivery_s: float = 60.0, compression: str = "none"
     ) -> AsyncAppender:
-        """Make one that appends batches with an identity of your own: see `flotilla.client.appending`."""
+        """Create an appender, which appends batches with a producer id and an epoch that you choose."""
         return AsyncAppender(self.engine, producer_id, epoch, delivery_s=delivery_s, compression=compression)
 
     async def read_arrow(self, topic: str, **options: Unpack[RangeOptions]) -> "pa.Table":
-        """Read a range of offsets or of time as a table; options are those of `RangeOptions`.
+        """Read a range of offsets or of time as a table; see `RangeOptions`.
 
-        Partitions follow each other, each in its order. Raises ConfigInvalid, ExtraMissing without pyarrow,
-        OffsetOutOfRange, TableTooLarge, DataInvalid, Refused, ServerUnreachable.
+        The table has one partition after the other, each in offset order. Raises ConfigInvalid, ExtraMissing without
+        pyarrow, OffsetOutOfRange, TableTooLarge, DataInvalid, Refused, ServerUnreachable.
         """
         wanted, schema = tables.parse(topic, options)
-        return await tables.collect(self.reading(wanted), wanted, schema)
+        return await tables.collect(self.range_reader(wanted), wanted, schema)
 
     async def read_pandas(self, topic: str, **options: Unpack[RangeOptions]) -> "pd.DataFrame":
-        """Read a range as a frame of pandas, with columns in Arrow's memory; otherwise as `read_arrow`."""
+        """Read a range as a pandas frame with columns in Arrow memory; otherwise as `read_arrow`."""
         tables.load_pandas()
         return tables.to_pandas(await self.read_arrow(topic, **options))
 
     def iter_arrow(self, topic: str, **options: Unpack[RangeOptions]) -> AsyncIterator["pa.RecordBatch"]:
-        """Iterate over a range of any size; otherwise as `read_arrow`. Partitions take turns as their records come.
+        """Iterate over a range of any size, batches in the order of arrival; otherwise as `read_arrow`.
 
-        It begins, and servers are asked what is there, when the first batch is asked for.
+        The range is resolved when the first batch is requested.
         """
         wanted, schema = tables.parse(topic, options)
-        return tables.iterate(self.reading(wanted), schema)
+        return tables.iterate(self.range_reader(wanted), schema)
 
-    def reading(self, wanted: Range) -> Reading:
-        """Make what fetches a range. Raises ClientClosed."""
+    def range_reader(self, wanted: Range) -> RangeReader:
+        """Create the reader of a range. Raises ClientClosed."""
         if self._is_closed:
             raise ClientClosed("the client is closed")
-        made = Reading(self.engine, wanted)
-        self._readings.add(made)
+        made = RangeReader(self.engine, wanted)
+        self._readers.add(made)
         return made
 
     def _keep(self, made: M) -> M:
-        """Remember what has to be ended, and forget what was."""
+        """Register a producer or consumer for `close`, and drop closed ones."""
         self._made = [one for one in self._made if not one.is_closed]
         self._made.append(made)
         return made
 
     async def close(self) -> None:
-        """End what this client made, the last first, and close its connections."""
+        """Close all producers and consumers of this client, the newest first, and its connections."""
         self._is_closed = True
         try:
-            for reading in list(self._readings):
-                reading.close()
+            for reader in list(self._readers):
+                reader.close()
             while self._made:
                 await self._made.pop().close()
         finally:

@@ -1,4 +1,4 @@
-"""`AsyncConsumer`: reads topics on the loop of its user."""
+"""`AsyncConsumer`: the consumer on the caller's event loop."""
 
 import asyncio
 import inspect
@@ -8,33 +8,34 @@ from types import TracebackType
 from typing import Literal, Self
 
 from flotilla.client.config import ConsumerConfig
-from flotilla.client.consuming import CLOSE_S, Change, Consuming, Kind
+from flotilla.client.consumer_core import CLOSE_S, AssignmentChange, ChangeKind, ConsumerCore
 from flotilla.client.engine import Engine
 from flotilla.client.errors import ConfigInvalid
-from flotilla.client.group_consuming import GroupConsuming
-from flotilla.client.lanes import Chunk
-from flotilla.client.offsets import Offsets
-from flotilla.client.positions import ConsumerBatch, ConsumerRecord, Partitions, Place, Start, Wanted
+from flotilla.client.group_client import GroupClient
+from flotilla.client.group_consumer_core import GroupConsumerCore
+from flotilla.client.partition_fetch import BatchCursor
+from flotilla.client.positions import ConsumerBatch, ConsumerRecord, Partitions, Start, Subscription, TopicPartition
 
-OnChange = Callable[[list[Place]], object]
+OnChange = Callable[[list[TopicPartition]], object]
 Until = Literal["end"]
 
 
 class AsyncConsumer:
-    """Reads records of topics, in the order of each partition. For one task at a time.
+    """Reads records of topics, each partition in offset order. Use it from one task at a time.
 
         async with client.consumer("orders", start="earliest") as consumer:
             async for record in consumer:
                 print(record.partition, record.offset, record.key, record.value)
 
-    With a `group`, the members of it share the partitions; each goes on where the group is. `on_assigned`, `on_revoked`
-    and `on_lost` are called with lists of places before the next record is handed out: when partitions came, when some
-    are let go of (`commit` is still possible), and when some are somebody else's already. They may be coroutines.
-    With a `group` and `partitions`, nothing is shared out; the group only remembers how far they were read.
+    With a `group`, its members share the partitions, and each starts at the committed offsets. The callbacks get lists
+    of TopicPartition before the next record is returned: `on_assigned` new ones, `on_revoked` those that are about to
+    be released (`commit` still works), `on_lost` those that another member may own already. A callback may be a
+    coroutine function. With a `group` and `partitions`, there is no assignment: the group only stores committed
+    offsets.
 
-    Heartbeats go out from the loop: code that blocks the loop for long loses its partitions.
+    Heartbeats run on the event loop: code that blocks it for longer than `session_s` loses its partitions.
 
-    It begins with `async with`, with `start_now` or with the first question: that is when `start="latest"` is.
+    The consumer starts with `async with`, with `start_now` or with the first read; `start="latest"` is resolved then.
     """
 
     def __init__(
@@ -52,9 +53,9 @@ class AsyncConsumer:
         on_revoked: OnChange | None = None,
         on_lost: OnChange | None = None,
     ) -> None:
-        wanted = Wanted.parse(topics, partitions, start, group)
-        self.core = _make_core(engine, config, wanted, member_id, strategy)
-        self._callbacks = {Kind.ASSIGNED: on_assigned, Kind.REVOKED: on_revoked, Kind.LOST: on_lost}
+        subscription = Subscription.parse(topics, partitions, start, group)
+        self.core = _make_core(engine, config, subscription, member_id, strategy)
+        self._callbacks = {ChangeKind.ASSIGNED: on_assigned, ChangeKind.REVOKED: on_revoked, ChangeKind.LOST: on_lost}
 
     async def __aenter__(self) -> Self:
         await self.start_now()
@@ -66,16 +67,16 @@ class AsyncConsumer:
         await self.core.close(is_finished=kind is None)
 
     async def start_now(self) -> None:
-        """Begin, if it has not begun. Raises Refused, ServerUnreachable."""
+        """Start, unless it has started. Raises Refused, ServerUnreachable."""
         await self.core.start()
 
     async def close(self, timeout_s: float = CLOSE_S) -> None:
-        """End. With a group, and unless commits are made by hand, what was handed out is committed."""
+        """Close the consumer; in a group with automatic commits, commit the processed records and leave."""
         await self.core.close(timeout_s)
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended."""
+        """Whether the consumer is closed."""
         return self.core.is_closed
 
     # -- records --------------------------------------------------------------------------------------------
@@ -86,14 +87,14 @@ class AsyncConsumer:
     async def records(
         self, *, timeout_s: float | None = None, max_records: int | None = None, until: Until | None = None
     ) -> AsyncIterator[ConsumerRecord]:
-        """Iterate over records until there was none for `timeout_s`, or there were `max_records`, or `stop` is called.
+        """Iterate over records; end after `timeout_s` without a record, after `max_records`, or on `stop`.
 
-        `until="end"` ends with what is there now; a record that comes meanwhile may be among it.
+        `until="end"` ends at the current end of the partitions. Records that are appended meanwhile may be included.
         """
         left = max_records
         is_over = await self.make_until(until)
-        while left != 0 and (chunk := await self._next(timeout_s, is_over)) is not None:
-            for record in chunk.records():
+        while left != 0 and (cursor := await self._next(timeout_s, is_over)) is not None:
+            for record in cursor.records():
                 yield record
                 if left is not None and (left := left - 1) == 0:
                     break
@@ -101,60 +102,60 @@ class AsyncConsumer:
     async def batches(
         self, *, timeout_s: float | None = None, until: Until | None = None
     ) -> AsyncIterator[ConsumerBatch]:
-        """Iterate over batches, which is the fast way; it ends as `records` does."""
+        """Iterate over batches, which is faster than records; it ends as `records` does."""
         is_over = await self.make_until(until)
-        while (chunk := await self._next(timeout_s, is_over)) is not None:
-            if (batch := chunk.rest()) is not None:
+        while (cursor := await self._next(timeout_s, is_over)) is not None:
+            if (batch := cursor.rest()) is not None:
                 yield batch
 
     async def poll(self, timeout_s: float | None = None) -> ConsumerRecord | None:
-        """Return the next record; None if there is none in time, or `stop` was called."""
-        while (chunk := await self._next(timeout_s)) is not None:
-            for record in chunk.records():
+        """Return the next record; None after `timeout_s`, or if `stop` was called."""
+        while (cursor := await self._next(timeout_s)) is not None:
+            for record in cursor.records():
                 return record
         return None
 
     def stop(self) -> None:
-        """End the iteration that is under way, or else the next one, before its next record. From any thread."""
+        """End the current iteration, or else the next one, before its next record. Thread-safe."""
         self.core.stop()
 
-    async def _next(self, timeout_s: float | None, is_over: Callable[[], bool] = lambda: False) -> Chunk | None:
+    async def _next(self, timeout_s: float | None, is_over: Callable[[], bool] = lambda: False) -> BatchCursor | None:
         core = self.core
         await core.start()
         deadline = None if timeout_s is None else core.engine.clock() + timeout_s
         while not core.take_stop() and not is_over():
-            await asyncio.sleep(0)  # where all is there already, others get a turn between batches
-            found = core.ask()
-            if isinstance(found, Chunk):
+            await asyncio.sleep(0)  # lets other tasks run between batches that were prefetched
+            found = core.poll()
+            if isinstance(found, BatchCursor):
                 return found
             if found is not None:
-                await self._tell(found)
+                await self._announce(found)
             elif not await core.wait(deadline):
                 break
-        core.finish()
+        core.mark_processed()
         return None
 
-    async def _tell(self, change: Change) -> None:
+    async def _announce(self, change: AssignmentChange) -> None:
         try:
-            said = self.call_back(change)
-            if inspect.isawaitable(said):
-                await said
+            result = self.call_back(change)
+            if inspect.isawaitable(result):
+                await result
         finally:
-            await self.core.settle(change)
+            await self.core.complete_change(change)
 
-    def call_back(self, change: Change) -> object | Awaitable[object]:
-        """Tell the user of a change."""
+    def call_back(self, change: AssignmentChange) -> object | Awaitable[object]:
+        """Call the user's callback for a change of assignment."""
         callback = self._callbacks[change.kind]
-        return None if callback is None else callback(change.places)
+        return None if callback is None else callback(change.partitions)
 
     async def make_until(self, until: Until | None) -> Callable[[], bool]:
-        """Make what tells that an iteration is over. Raises ConfigInvalid, Refused, ServerUnreachable."""
+        """Build the end condition of an iteration. Raises ConfigInvalid, Refused, ServerUnreachable."""
         if until is None:
             return lambda: False
         if until != "end":
-            raise ConfigInvalid("until must be 'end'")
-        if isinstance(self.core, GroupConsuming):
-            raise ConfigInvalid("until='end' is for consumers that have their partitions for sure: use timeout_s")
+            raise ConfigInvalid(f"until must be 'end', not {until!r}")
+        if isinstance(self.core, GroupConsumerCore):
+            raise ConfigInvalid("until='end' is not supported in a consumer group: use timeout_s")
         await self.core.start()
         ends = await self.core.ends()
         return lambda: self.core.has_reached(ends)
@@ -162,53 +163,53 @@ class AsyncConsumer:
     # -- positions ------------------------------------------------------------------------------------------
 
     @property
-    def assignment(self) -> list[Place]:
-        """The partitions that it reads."""
-        return sorted(lane.place for lane in self.core.lanes())
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that this consumer reads."""
+        return sorted(fetch.topic_partition for fetch in self.core.get_fetches())
 
     def position(self, topic: str, partition: int) -> int:
-        """Tell the offset that is handed out next. Raises ConfigInvalid if the partition is not with this consumer."""
-        return self.core.lane(Place(topic, partition)).position
+        """Return the offset of the next record. Raises ConfigInvalid if the partition is not assigned."""
+        return self.core.get_fetch(TopicPartition(topic, partition)).position
 
     async def seek(self, topic: str, partition: int, to: int | Start) -> None:
-        """Go on at an offset, at `earliest`, at `latest`, or at a time (a datetime).
+        """Continue at an offset, at `earliest`, at `latest`, or at a time (a datetime with time zone).
 
         Raises ConfigInvalid, Refused, ServerUnreachable.
         """
-        await self.core.seek(Place(topic, partition), to)
+        await self.core.seek(TopicPartition(topic, partition), to)
 
-    async def lag(self) -> dict[Place, int]:
-        """Ask how many records of each partition are yet to be handed out. Raises Refused, ServerUnreachable."""
+    async def lag(self) -> dict[TopicPartition, int]:
+        """Return the number of unread records of each partition. Raises Refused, ServerUnreachable."""
         return await self.core.lag()
 
-    def pause(self, *places: Place) -> None:
-        """Hand nothing out of some partitions, or of all, until `resume`. What was fetched ahead is fetched again."""
-        for lane in self.core.lanes(places or None):
-            self.core.fetcher.pause(lane)
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Stop reading some partitions, or all, until `resume`. Prefetched records are dropped and fetched again."""
+        for fetch in self.core.get_fetches(partitions or None):
+            self.core.fetcher.pause(fetch)
 
-    def resume(self, *places: Place) -> None:
-        """Go on with partitions that are paused."""
-        for lane in self.core.lanes(places or None):
-            self.core.fetcher.resume(lane)
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Continue with paused partitions: these, or all."""
+        for fetch in self.core.get_fetches(partitions or None):
+            self.core.fetcher.resume(fetch)
 
-    async def commit(self, offsets: Mapping[Place, int] | None = None) -> None:
-        """Commit all that was handed out, or the next offsets to read that are given.
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Commit the offsets of all returned records, or the given next offsets to read.
 
-        Raises ConfigInvalid without a group, MemberGone if the partitions are somebody else's, ServerUnreachable.
+        Raises ConfigInvalid without a group, MemberGone if another member owns the partitions, ServerUnreachable.
         """
         await self.core.commit(offsets)
 
 
 def _make_core(
-    engine: Engine, config: ConsumerConfig, wanted: Wanted, member_id: str | None, strategy: str
-) -> Consuming:
-    if wanted.group is None or wanted.partitions is not None:
-        return Consuming(engine, config, wanted)
-    return GroupConsuming(
+    engine: Engine, config: ConsumerConfig, subscription: Subscription, member_id: str | None, strategy: str
+) -> ConsumerCore:
+    if subscription.group is None or subscription.partitions is not None:
+        return ConsumerCore(engine, config, subscription)
+    return GroupConsumerCore(
         engine,
         config,
-        wanted,
-        Offsets(engine.managers, wanted.group),
+        subscription,
+        GroupClient(engine.managers, subscription.group),
         member_id=member_id or secrets.token_hex(16),
         is_id_given=member_id is not None,
         strategy=strategy,

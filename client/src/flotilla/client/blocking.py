@@ -1,6 +1,6 @@
-"""`Client`: the client for code without a loop; the work happens on a loop in a thread of its own.
+"""`Client`: the blocking client. It runs an `AsyncClient` on an event loop in a thread of its own.
 
-A client that is open when the interpreter ends is closed then, so that records which were sent are delivered.
+A client that is still open when the interpreter exits is closed then, so that accepted records are delivered.
 """
 
 import atexit
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 from flotilla.client import tables
 from flotilla.client.admin import Brokers, Groups, Tokens, Topics
 from flotilla.client.aio import AsyncClient
-from flotilla.client.appending import Appender
+from flotilla.client.appender import Appender
 from flotilla.client.async_consumer import OnChange
 from flotilla.client.config import ConsumerOptions, ProducerOptions, Route
 from flotilla.client.consumer import Consumer
@@ -31,7 +31,9 @@ T = TypeVar("T")
 
 
 class Client:
-    """A client of one system. Any thread may use it; a process that was forked makes its own.
+    """A client of one system. Thread-safe; a forked process needs a client of its own.
+
+    Closing it closes its producers and consumers.
 
         with Client("http://127.0.0.1:8080") as client:
             with client.producer() as producer:
@@ -39,9 +41,10 @@ class Client:
             for record in client.consumer("orders"):
                 print(record.value)
 
-    What is not given comes from FLOTILLA_URL, FLOTILLA_TOKEN and FLOTILLA_TLS_CA in `environment`. Several URLs, with
-    commas between them, are managers of the same system. `route` is how records travel: `direct` to brokers, `gateway`
-    through managers, or `auto`, direct where brokers can be reached. Raises ConfigInvalid.
+    Missing arguments come from FLOTILLA_URL, FLOTILLA_TOKEN and FLOTILLA_TLS_CA in `environment`. `url` may have
+    several managers of one system, separated by commas. `ca` is a CA bundle to verify servers. With the `route`
+    `direct` records go to brokers, with `gateway` through managers, and with `auto` directly if brokers are reachable.
+    `request_s` is the timeout of calls that have none of their own. Raises ConfigInvalid.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class Client:
         self.tokens = Tokens(self._runner, self._client.tokens)
 
     def _make(self, make: Callable[[], T]) -> T:
-        """Make something where it will live."""
+        """Create an object on the event loop."""
 
         async def made() -> T:
             return make()
@@ -82,7 +85,10 @@ class Client:
         on_delivery: Callable[[Delivery], object] | None = None,
         **options: Unpack[ProducerOptions],
     ) -> Producer:
-        """Make a producer; options are those of `ProducerConfig`. Raises ConfigInvalid."""
+        """Create a producer; see `ProducerOptions`.
+
+        `on_delivery` gets each delivery with its outcome. Raises ConfigInvalid.
+        """
         return Producer(self._runner, self._make(lambda: self._client.producer(on_delivery=on_delivery, **options)))
 
     def consumer(
@@ -99,7 +105,7 @@ class Client:
         on_lost: OnChange | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
-        """Make a consumer; other options are those of `ConsumerConfig`. Raises ConfigInvalid, Refused."""
+        """Create a consumer; see `AsyncConsumer` and `ConsumerOptions`. Raises ConfigInvalid, Refused."""
         made = self._make(
             lambda: self._client.consumer(
                 topics,
@@ -119,41 +125,41 @@ class Client:
     def appender(
         self, producer_id: bytes, epoch: int, *, delivery_s: float = 60.0, compression: str = "none"
     ) -> Appender:
-        """Make one that appends batches with an identity of your own: see `flotilla.client.appending`."""
+        """Create an appender, which appends batches with a producer id and an epoch that you choose."""
         made = self._make(
             lambda: self._client.appender(producer_id, epoch, delivery_s=delivery_s, compression=compression)
         )
         return Appender(self._runner, made)
 
     def read_arrow(self, topic: str, **options: Unpack[RangeOptions]) -> "pa.Table":
-        """Read a range of offsets or of time as a table; options are those of `RangeOptions`.
+        """Read a range of offsets or of time as a table; see `RangeOptions`.
 
             table = client.read_arrow("orders", start=datetime.now(UTC) - timedelta(hours=1), columns=["value"])
 
-        Partitions follow each other, each in its order. Raises ConfigInvalid, ExtraMissing without pyarrow,
-        OffsetOutOfRange, TableTooLarge, DataInvalid, Refused, ServerUnreachable.
+        The table has one partition after the other, each in offset order. Raises ConfigInvalid, ExtraMissing without
+        pyarrow, OffsetOutOfRange, TableTooLarge, DataInvalid, Refused, ServerUnreachable.
         """
         wanted, schema = tables.parse(topic, options)
-        reading = self._make(lambda: self._client.reading(wanted))
-        return tables.collect_blocking(self._runner, reading, wanted, schema)
+        reader = self._make(lambda: self._client.range_reader(wanted))
+        return tables.collect_blocking(self._runner, reader, wanted, schema)
 
     def read_pandas(self, topic: str, **options: Unpack[RangeOptions]) -> "pd.DataFrame":
-        """Read a range as a frame of pandas, with columns in Arrow's memory; otherwise as `read_arrow`."""
+        """Read a range as a pandas frame with columns in Arrow memory; otherwise as `read_arrow`."""
         tables.load_pandas()
         return tables.to_pandas(self.read_arrow(topic, **options))
 
     def iter_arrow(self, topic: str, **options: Unpack[RangeOptions]) -> Iterator["pa.RecordBatch"]:
-        """Iterate over a range of any size; otherwise as `read_arrow`. Partitions take turns as their records come.
+        """Iterate over a range of any size, batches in the order of arrival; otherwise as `read_arrow`.
 
-        It begins, and servers are asked what is there, when this is called.
+        The range is resolved by this call.
         """
         wanted, schema = tables.parse(topic, options)
-        reading = self._make(lambda: self._client.reading(wanted))
-        self._runner.run(reading.begin())
-        return tables.iterate_blocking(self._runner, reading, schema)
+        reader = self._make(lambda: self._client.range_reader(wanted))
+        self._runner.run(reader.begin())
+        return tables.iterate_blocking(self._runner, reader, schema)
 
     def close(self) -> None:
-        """End what this client made, the last first, and close its connections."""
+        """Close all producers and consumers of this client, the newest first, and its connections."""
         _open.discard(self)
         if self._runner.is_usable:
             try:

@@ -1,10 +1,10 @@
-"""What becomes of records that were sent: ok, with a place in the log; failed; or unknown.
+"""Deliveries: the outcomes of records that were sent: ok with an offset, failed, or unknown.
 
-Records travel in batches, and all records of a batch end in the same way. So there is one `Fate` for a batch, and a
-`Delivery` is a fate and a number: small, since there may be a million of them.
+All records of a batch have the same outcome. So there is one `Outcome` per batch, and a `Delivery` is an outcome and an
+index: small, since there may be a million of them.
 
-A fate is settled once, on the loop; it may be waited for in any thread and on any loop. Callbacks run where it is
-settled, and must neither wait nor take long. One that raises is logged, and disturbs nobody.
+An outcome is settled once, on the event loop of the client; any thread and any event loop can wait for it. Callbacks
+run where it is settled, and must not block. An exception of a callback is logged and has no other effect.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from flotilla.client.errors import ClientForked, DeliveryFailed, DeliveryUnknown
-from flotilla.client.once import Once
+from flotilla.client.one_shot_event import OneShotEvent
 
 logger = logging.getLogger(__name__)
 
@@ -26,15 +26,15 @@ Failure = DeliveryFailed | DeliveryUnknown
 
 
 class Receipt(NamedTuple):
-    """Where a record is."""
+    """Topic, partition and offset of a stored record."""
 
     topic: str
     partition: int
     offset: int
 
 
-class Fate:
-    """How the records of one batch end."""
+class Outcome:
+    """The outcome of one batch."""
 
     __slots__ = (
         "_callbacks",
@@ -55,19 +55,19 @@ class Fate:
         self.is_done = False
         self.base_offset = -1
         self.error: Failure | None = None
-        self._loop = loop  # where it is settled
+        self._loop = loop  # event loop that settles it
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._event: Once | None = None
+        self._event: OneShotEvent | None = None
         self._callbacks: list[Callable[[], object]] = []
 
     @property
-    def place(self) -> tuple[str, int]:
+    def topic_partition(self) -> tuple[str, int]:
         """Topic and partition."""
         return self.topic, self.partition
 
     def settle(self, end: int | Failure) -> None:
-        """Say how it ended: the offset of the first record, or what is wrong."""
+        """Set the outcome: the offset of the first record, or the error."""
         if isinstance(end, int):
             self.base_offset = end
         else:
@@ -82,7 +82,7 @@ class Fate:
             call(callback)
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Have something called when it has ended; at once if it has."""
+        """Call back when the outcome is known; at once if it already is."""
         with self._lock:
             if not self.is_done:
                 self._callbacks.append(callback)
@@ -90,96 +90,96 @@ class Fate:
         call(callback)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it has ended, and tell whether it has."""
+        """Wait for the outcome; return whether it is known."""
         if self.is_done or (timeout_s is not None and timeout_s <= 0):
             return self.is_done
         if os.getpid() != self._pid:
             raise ClientForked
         if self._loop is not None and asyncio._get_running_loop() is self._loop:  # noqa: SLF001 - None if there is none
-            raise RuntimeError("this would wait for ever on the client's own loop: use `await`, or ask `done()`")
+            raise RuntimeError("waiting on the client's own event loop would block forever: use `await` or `done()`")
         with self._lock:
             if self._event is None:
-                self._event = Once()
+                self._event = OneShotEvent()
                 if self.is_done:
                     return True
             event = self._event
         return event.wait(timeout_s)
 
     async def ended(self) -> None:
-        """Wait until it has ended, on any loop."""
+        """Wait for the outcome, on any event loop."""
         if self.is_done:
             return
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
 
-        def note() -> None:
+        def set_ended() -> None:
             if not ended.done():
                 ended.set_result(None)
 
-        self.when_done(lambda: loop.call_soon_threadsafe(note))
+        self.when_done(lambda: loop.call_soon_threadsafe(set_ended))
         await ended
 
 
 class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """The outcome of one record, now or later. In async code, `await` it.
+    """The outcome of one record, like a future. In async code, `await` it.
 
     >>> delivery = producer.send("orders", b"one coffee")    # doctest: +SKIP
     >>> delivery.result(timeout=10)                          # doctest: +SKIP
     Receipt(topic='orders', partition=0, offset=17)
     """
 
-    _fate: Fate
+    _outcome: Outcome
     _index: int
 
     @property
     def topic(self) -> str:
-        """Where the record goes."""
-        return self._fate.topic
+        """The topic of the record."""
+        return self._outcome.topic
 
     @property
     def partition(self) -> int:
-        """Where the record goes."""
-        return self._fate.partition
+        """The partition of the record."""
+        return self._outcome.partition
 
     def done(self) -> bool:
-        """Tell whether the outcome is known."""
-        return self._fate.is_done
+        """Return whether the outcome is known."""
+        return self._outcome.is_done
 
     def result(self, timeout: float | None = None) -> Receipt:
-        """Wait for the outcome. Raises DeliveryFailed, DeliveryUnknown; TimeoutError if it takes too long."""
+        """Wait for the outcome. Raises DeliveryFailed, DeliveryUnknown; TimeoutError after `timeout` seconds."""
         error = self.exception(timeout)
         if error is not None:
             raise _copy(error) from error.__cause__
-        fate = self._fate
-        return Receipt(fate.topic, fate.partition, fate.base_offset + self._index)
+        outcome = self._outcome
+        return Receipt(outcome.topic, outcome.partition, outcome.base_offset + self._index)
 
     def exception(self, timeout: float | None = None) -> Failure | None:
-        """Wait for the outcome, and return what is wrong, if anything. Raises TimeoutError."""
-        if not self._fate.wait(timeout):
-            raise TimeoutError(f"the outcome is not known after {timeout} s; the record is still on its way")
-        return self._fate.error
+        """Wait for the outcome; return the error, or None. Raises TimeoutError."""
+        if not self._outcome.wait(timeout):
+            raise TimeoutError(f"no outcome after {timeout} s; the producer is still sending the record")
+        return self._outcome.error
 
     def add_done_callback(self, callback: Callable[["Delivery"], object]) -> None:
-        """Have something called with this when the outcome is known: on the client's thread, or at once."""
-        self._fate.when_done(lambda: callback(self))
+        """Call back with this delivery when the outcome is known: on the client's thread, or at once."""
+        self._outcome.when_done(lambda: callback(self))
 
     def __await__(self) -> Generator[Any, None, Receipt]:
-        yield from self._fate.ended().__await__()
+        yield from self._outcome.ended().__await__()
         return self.result()
 
 
 class Part(NamedTuple):
-    """Some records of a call that travel together: where the first is in its batch, and which ones of the call."""
+    """Records of one call in one batch: the index of the first in the batch, and their positions in the call."""
 
-    fate: Fate
+    outcome: Outcome
     first: int
     positions: Sequence[int]
 
 
 class Deliveries:
-    """The outcomes of many records, in their order. In async code, `await` it.
+    """The outcomes of the records of one `send_many`, in their order. In async code, `await` it.
 
-    Of a call for so many records, those that were taken: all of them, unless there was no room.
+    After BufferFull, those of the accepted records.
     """
 
     __slots__ = ("_count", "_parts")
@@ -195,44 +195,44 @@ class Deliveries:
         found: list[Delivery | None] = [None] * self._count
         for part in self._parts:
             for index, position in enumerate(part.positions, part.first):
-                found[position] = Delivery(part.fate, index)
+                found[position] = Delivery(part.outcome, index)
         return iter([one for one in found if one is not None])
 
     def done(self) -> bool:
-        """Tell whether all outcomes are known."""
-        return all(part.fate.is_done for part in self._parts)
+        """Return whether all outcomes are known."""
+        return all(part.outcome.is_done for part in self._parts)
 
     def result(self, timeout: float | None = None) -> list[Receipt]:
-        """Wait for all outcomes. Raises what is wrong with the first that is not well; TimeoutError."""
+        """Wait for all outcomes. Raises the error of the first record that has one; TimeoutError."""
         error = self.exception(timeout)
         if error is not None:
             raise _copy(error) from error.__cause__
         return [one.result() for one in self]
 
     def exception(self, timeout: float | None = None) -> Failure | None:
-        """Wait for all outcomes, and return what is wrong with the first that is not well. Raises TimeoutError."""
+        """Wait for all outcomes; return the error of the first record that has one. Raises TimeoutError."""
         deadline = None if timeout is None else time.monotonic() + timeout
         for part in self._parts:
             left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not part.fate.wait(left_s):
-                raise TimeoutError(f"not all outcomes are known after {timeout} s; the records are still on their way")
-        wrong = [part for part in self._parts if part.fate.error is not None]
-        return min(wrong, key=lambda part: part.positions[0]).fate.error if wrong else None
+            if not part.outcome.wait(left_s):
+                raise TimeoutError(f"not all outcomes are known after {timeout} s; the producer is still sending")
+        wrong = [part for part in self._parts if part.outcome.error is not None]
+        return min(wrong, key=lambda part: part.positions[0]).outcome.error if wrong else None
 
     def __await__(self) -> Generator[Any, None, list[Receipt]]:
         for part in self._parts:
-            yield from part.fate.ended().__await__()
+            yield from part.outcome.ended().__await__()
         return self.result()
 
 
 def _copy(error: Failure) -> Failure:
-    """Make an error to raise: one that is raised for each of many records would grow by a traceback each time."""
+    """Copy an error before raising it: an error that is raised for many records would gain a traceback each time."""
     return type(error)(*error.args)
 
 
 def call(callback: Callable[[], object]) -> None:
-    """Call what somebody else wrote."""
+    """Call a user's callback; log its exception."""
     try:
         callback()
     except Exception:
-        logger.exception("a callback for deliveries raised an error; the delivery itself is not affected")
+        logger.exception("delivery callback failed; the delivery is not affected")

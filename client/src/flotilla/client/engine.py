@@ -1,19 +1,19 @@
-"""What a client is made of, on one loop: connections, what is known of the system, the way to leaders."""
+"""The parts of a client on one event loop: connections, metadata, requests to managers, and the router."""
 
 import asyncio
 
-from flotilla.client.cluster import Cluster, Managers
+from flotilla.client.cluster import Cluster, ManagerClient
 from flotilla.client.config import ClientConfig
-from flotilla.client.routing import Router
+from flotilla.client.router import Router
 from flotilla.net import Pool
 
 _APPENDS_MAX = 64  # connections to one server
-_FETCHES_MAX = 512  # those of fetches wait for records
-_CONNECT_S = 2.0  # a server that takes longer is tried again; where packets vanish, this is how that is noticed
+_FETCHES_MAX = 512  # more than for appends: fetches wait for records
+_CONNECT_S = 2.0  # connect timeout; it also detects networks that drop packets
 
 
 class Engine:
-    """The core of a client. Made and used on a loop."""
+    """The core of a client. Create and use it on an event loop."""
 
     def __init__(self, config: ClientConfig) -> None:
         tls = config.make_tls()
@@ -22,7 +22,7 @@ class Engine:
         self.control = Pool(tls=tls)
         self.appends = Pool(open_max=_APPENDS_MAX, connect_s=_CONNECT_S, tls=tls)
         self.fetches = Pool(open_max=_FETCHES_MAX, connect_s=_CONNECT_S, tls=tls)
-        self.managers = Managers(config, self.control, self.clock)
+        self.managers = ManagerClient(config, self.control, self.clock)
         self.cluster = Cluster(self.managers)
         self.router = Router(config, self.cluster, self.managers, self.appends, self.fetches, self.clock)
 

@@ -1,71 +1,82 @@
-"""What can go wrong for a client: one tree, so that one `except FlotillaError` catches everything of ours.
+"""Exceptions of the client: one hierarchy, so that one `except FlotillaError` catches all of them.
 
 FlotillaError
-├── ConfigInvalid            an option breaks a rule (a ValueError, too)
-├── ClientClosed             the client, producer or consumer was closed
-├── ClientForked             the client was made before a fork: make one in each process
-├── ServerUnreachable        nobody answers
-│   └── OutcomeUnknown       nobody knows whether what was asked for was done
-├── RecordInvalid            a record breaks a rule: it is no bytes, or too large (a ValueError, too)
-├── BufferFull               there is no room for more records at the moment, and one was not to wait
-├── DeliveryFailed           a record was not stored, and will not be
-├── DeliveryUnknown          nobody knows whether a record was stored
-├── DataInvalid              what was fetched is damaged
-├── TableTooLarge            a table would take more memory than was allowed
-├── ExtraMissing             a library that is optional is not installed (an ImportError, too)
-└── Refused                  a server said no; `code` says why (docs/errors.md)
-    ├── NotAllowed           a token is missing, is not valid, or lacks a scope
-    ├── NotFound             there is no such thing: a group, a token, a broker
-    │   └── TopicMissing     there is no such topic, or it has no such partition
-    ├── TopicExists          there is one of that name already
-    ├── OffsetOutOfRange     the partition has no such offset (any more)
-    └── MemberGone           this consumer is not a member of its group any more
+├── ConfigInvalid            an argument violates a rule (also a ValueError)
+├── ClientClosed             the client, producer or consumer is closed
+├── ClientForked             the client belongs to the parent process
+├── ServerUnreachable        no server could handle the request in time
+│   └── OutcomeUnknown       the request may have taken effect
+├── RecordInvalid            a record is not bytes, or too large (also a ValueError)
+├── BufferFull               the producer's buffer is full, and the call must not wait
+├── DeliveryFailed           a record was not stored
+├── DeliveryUnknown          a record may have been stored
+├── DataInvalid              fetched data is damaged
+├── TableTooLarge            a table exceeds max_bytes
+├── ExtraMissing             an optional library is not installed (also an ImportError)
+└── Refused                  a server rejected the request; `code` has the reason (docs/errors.md)
+    ├── NotAllowed           a token is missing, invalid, or lacks a scope
+    ├── NotFound             a group, token or broker does not exist
+    │   └── TopicMissing     a topic or partition does not exist
+    ├── TopicExists          a topic with this name exists
+    ├── OffsetOutOfRange     the partition does not have this offset
+    └── MemberGone           the consumer is no longer a member of its group
+
+Users import them from `flotilla`, so that is the module that tracebacks name.
 """
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from flotilla.net.verdicts import Said
+from flotilla.net.verdicts import ErrorResponse
 
 if TYPE_CHECKING:
     from flotilla.client.deliveries import Deliveries
 
+PUBLIC_MODULE = "flotilla"
+
 
 class FlotillaError(Exception):
-    """The root of everything that the client raises on purpose."""
+    """Base class of all exceptions of the client."""
+
+    __module__ = PUBLIC_MODULE
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__module__ == __name__:
+            cls.__module__ = PUBLIC_MODULE
 
 
 class ConfigInvalid(FlotillaError, ValueError):
-    """An option breaks a rule; the text names the option and the rule."""
+    """An argument violates a rule; the message names both. No request was sent."""
 
 
 class ClientClosed(FlotillaError):
-    """It was closed, and does nothing any more."""
+    """The client, producer or consumer is closed."""
 
 
 class ClientForked(FlotillaError):
-    """The client belongs to the process that made it: connections and threads do not survive a fork."""
+    """The client belongs to the parent process: connections and threads do not survive a fork."""
 
     def __init__(self) -> None:
-        super().__init__("this client was made before the process forked: make one in each process")
+        super().__init__("this client was created before the process forked: create one in each process")
 
 
 class ServerUnreachable(FlotillaError):
-    """Nobody answers, or nobody who could help, until the time was over."""
+    """No server could handle the request within the time limit."""
 
 
 class OutcomeUnknown(ServerUnreachable):
-    """Nobody knows whether what was asked for was done: there was no answer, and to ask again might do it twice."""
+    """The response to a request that is not safe to repeat was lost: the request may have taken effect."""
 
 
 class RecordInvalid(FlotillaError, ValueError):
-    """A record breaks a rule, which the text names. It was not taken."""
+    """A record violates a rule, which the message names. It was not accepted."""
 
 
 class BufferFull(FlotillaError):
-    """There are as many bytes on their way as are allowed, and one was not to wait.
+    """The unacknowledged records reach `buffer_bytes`, and the call must not wait, or waited for `timeout_s`.
 
-    Of a call for many records some may have been taken: `deliveries` are theirs.
+    `send_many` may have accepted some of its records: `deliveries` has theirs.
     """
 
     def __init__(self, message: str, deliveries: "Deliveries | None" = None) -> None:
@@ -74,30 +85,30 @@ class BufferFull(FlotillaError):
 
 
 class DeliveryFailed(FlotillaError):
-    """A record was not stored, and will not be; the text says why. It can be sent again without fear."""
+    """A record was not stored, and will not be: it is safe to send it again. The message has the reason."""
 
 
 class DeliveryUnknown(FlotillaError):
-    """Nobody knows whether a record was stored: the time was over before there was an answer."""
+    """A record may have been stored: there was no response within `delivery_s`."""
 
 
 class DataInvalid(FlotillaError):
-    """What was fetched cannot be read; the text says where and why. To ask again fetches it anew."""
+    """Fetched data is damaged; the message has the partition and the reason. Reading again fetches it again."""
 
 
 class TableTooLarge(FlotillaError):
-    """The records that were asked for take more memory than was allowed, as a table."""
+    """The requested records take more than `max_bytes` of memory as a table."""
 
 
 class ExtraMissing(FlotillaError, ImportError):
-    """Something needs a library that is not installed; the text says how to install it."""
+    """An optional library is not installed; the message has the command that installs it."""
 
     def __init__(self, library: str, extra: str) -> None:
-        super().__init__(f"{library} is needed, and not installed: pip install 'flotilla[{extra}]'")
+        super().__init__(f"{library} is not installed (extra {extra!r} of the client): pip install {library}")
 
 
 class Refused(FlotillaError):
-    """A server said no. Nothing was changed."""
+    """A server rejected the request and changed nothing. `code` and `details` have the reason."""
 
     def __init__(self, message: str, code: str, details: Mapping[str, Any]) -> None:
         super().__init__(message)
@@ -106,37 +117,37 @@ class Refused(FlotillaError):
 
 
 class NotAllowed(Refused):
-    """A token is missing, is not valid, or lacks a scope."""
+    """The token is missing, invalid, or lacks a scope."""
 
 
 class NotFound(Refused):
-    """There is no such thing; the text names it."""
+    """The resource that the message names does not exist."""
 
 
 class TopicMissing(NotFound):
-    """There is no such topic, or it has no such partition."""
+    """The topic or the partition does not exist."""
 
 
 class TopicExists(Refused):
-    """There is a topic of that name already."""
+    """A topic with this name already exists."""
 
 
 class OffsetOutOfRange(Refused):
-    """The partition has no such offset: records before `first_offset` are gone, `next_offset` is yet to come."""
+    """The partition does not have this offset: it was deleted, or is beyond the end."""
 
     @property
     def first_offset(self) -> int:
-        """Where records begin."""
+        """The offset of the first record that can be read."""
         return int(self.details.get("first_offset", 0))
 
     @property
     def next_offset(self) -> int:
-        """Where the next record will be."""
+        """The offset after the last record."""
         return int(self.details.get("next_offset", 0))
 
 
 class MemberGone(Refused):
-    """The group took this member out, or another one has its id: what it had is somebody else's."""
+    """The group removed this member, or another consumer uses its id; its partitions belong to other members."""
 
 
 _KINDS: dict[str, type[Refused]] = {
@@ -151,12 +162,17 @@ _KINDS: dict[str, type[Refused]] = {
 }
 
 
-# The calls for people have no codes, but a status that tells who is not let in.
+_OTHERS = ("broker", "group", "replica", "token")  # resources other than topics and paths below them
+# The simple API of 0.2 sends no codes; the status distinguishes these two.
 _CODES = {401: "unauthorized", 403: "forbidden"}
+UNKNOWN = "unknown"  # stands in for the code of a server that sends none
 
 
-def refused(said: Said, status: int) -> Refused:
-    """Make the error for what a server said."""
-    code = said.code or _CODES.get(status, "unknown")
-    message = said.message or f"the server answered {status}, and gave no reason that can be read"
-    return _KINDS.get(code, Refused)(message, code, dict(said.details))
+def refused(said: ErrorResponse, status: int) -> Refused:
+    """Build the exception for the error response of a server."""
+    code = said.code or _CODES.get(status, UNKNOWN)
+    message = said.message or f"the server responded with status {status} and without a readable message"
+    kind = _KINDS.get(code, Refused)
+    if code == "not_found" and said.details.get("resource") in _OTHERS:
+        kind = NotFound
+    return kind(message, code, dict(said.details))

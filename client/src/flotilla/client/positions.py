@@ -1,7 +1,7 @@
-"""Where a consumer is, and what it hands out: places, where to start, records and batches. Pure values.
+"""Values of a consumer: partitions, start options, records and batches. Pure.
 
-A position is the next offset to hand out. Servers send whole batches, so the first batch that is fetched from an offset
-may begin before it: the records before the position are skipped here, and only here.
+A position is the offset of the next record to return. Servers send whole batches, so the first batch of a fetch may
+start before the position: the records before it are skipped here, and only here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,28 +23,31 @@ Partitions = Sequence[int] | Mapping[str, Sequence[int]]
 EARLIEST, LATEST = "offset=earliest", "offset=latest"
 
 
-class Place(NamedTuple):
-    """A partition of a topic."""
+class TopicPartition(NamedTuple):
+    """A topic name and a partition number. Written as `orders-3`."""
 
     topic: str
     partition: int
 
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
-class Share(NamedTuple):
-    """A partition of one topic and no other: one that is made again under its name has another id."""
+
+class TopicIdPartition(NamedTuple):
+    """A partition with its topic id: a topic that is created again under the same name gets another id."""
 
     topic: str
     topic_id: str
     partition: int
 
     @property
-    def place(self) -> Place:
-        """How users name it."""
-        return Place(self.topic, self.partition)
+    def topic_partition(self) -> TopicPartition:
+        """The partition without the topic id."""
+        return TopicPartition(self.topic, self.partition)
 
 
 class ConsumerRecord(NamedTuple):
-    """A record, and where it lies."""
+    """A record with its topic, partition and offset."""
 
     topic: str
     partition: int
@@ -56,16 +59,16 @@ class ConsumerRecord(NamedTuple):
     append_time_ms: int
 
 
-# Without the constructor, which is written in Python, a record takes little more than half the time to make.
+# Skips the constructor, which is written in Python: this takes little more than half the time.
 _make_record = partial(tuple.__new__, ConsumerRecord)
 
 
 @dataclass(frozen=True)
 class ConsumerBatch:
-    """Records of one partition that lie one behind the other, as they were sent together.
+    """Consecutive records of one partition, as a producer sent them.
 
-    `batch` is all that was sent, and `start` says how many of its records are not for this consumer, because they lie
-    before its position. `values`, `keys`, `len` and iteration skip them; who uses the columns of `batch` skips them.
+    `batch` is the whole batch, and `start` the number of its records before the consumer's position. `values`, `keys`,
+    `len` and iteration skip those; code that uses the columns of `batch` has to skip them itself.
 
         for batch in consumer.batches():
             total += sum(map(len, batch.values))
@@ -83,7 +86,7 @@ class ConsumerBatch:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last record."""
+        """The offset after the last record."""
         return self.batch.header.base_offset + self.batch.header.count
 
     @property
@@ -98,18 +101,16 @@ class ConsumerBatch:
         return keys if keys is None or not self.start else keys[self.start :]
 
     def to_arrow(self) -> "pa.RecordBatch":
-        """Hand the records out as Arrow's columns, in the memory of the batch: no record is copied.
+        """Return the records as Arrow columns, without a copy: they use the memory of the batch.
 
-        Raises ExtraMissing if there is no pyarrow, DataInvalid.
+        Raises ExtraMissing without pyarrow, DataInvalid.
         """
         from flotilla.arrow import to_record_batch  # noqa: PLC0415 - pyarrow is optional, and takes a while to load
 
         try:
-            return to_record_batch(Place(self.topic, self.partition), self.batch, self.start)
-        except BatchInvalid as error:  # the records' own headers are looked at only now
-            text = (
-                f"{self.topic}, partition {self.partition}: the batch at offset {self.offset} cannot be read: {error}"
-            )
+            return to_record_batch(TopicPartition(self.topic, self.partition), self.batch, self.start)
+        except BatchInvalid as error:  # headers of records are decoded only here
+            text = f"{self.topic}-{self.partition}: batch at offset {self.offset} is damaged: {error}"
             raise DataInvalid(text) from error
 
     def __len__(self) -> int:
@@ -132,45 +133,45 @@ class ConsumerBatch:
 
 
 def parse_start(start: Start, name: str = "start", number: str = "milliseconds since 1970") -> str:
-    """Turn what users give into what servers are asked; raises ConfigInvalid, which says what a number is."""
+    """Convert a start option to a query parameter. Raises ConfigInvalid; `number` describes what a number means."""
     if isinstance(start, datetime):
         if start.tzinfo is None:
-            raise ConfigInvalid(f"{name} must be a time with a time zone, as in datetime.now(UTC)")
+            raise ConfigInvalid(f"{name} must be a datetime with a time zone, as in datetime.now(UTC), not {start!r}")
         return parse_start(int(start.timestamp() * 1000), name)
     if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
         return f"timestamp_ms={start}"
     if start in {"earliest", "latest"}:
         return f"offset={start}"
-    raise ConfigInvalid(f"{name} must be earliest, latest, a datetime, or {number}")
+    raise ConfigInvalid(f"{name} must be earliest, latest, a datetime, or {number}, not {start!r}")
 
 
 def parse_topics(topics: str | Iterable[str]) -> tuple[str, ...]:
-    """List the topics, each once; raises ConfigInvalid."""
+    """Return the topics without duplicates. Raises ConfigInvalid."""
     found = tuple(dict.fromkeys([topics] if isinstance(topics, str) else topics))
     if not found or not all(isinstance(topic, str) and topic for topic in found):
-        raise ConfigInvalid("topics must be given: the name of one, or several names")
+        raise ConfigInvalid("topics must be given: one name, or several")
     return found
 
 
 def parse_partitions(topics: Sequence[str], partitions: Partitions | None) -> dict[str, tuple[int, ...]] | None:
-    """List the partitions that are wanted of each topic; None is all of them. Raises ConfigInvalid."""
+    """Return the selected partitions of each topic; None selects all. Raises ConfigInvalid."""
     if partitions is None:
         return None
     if not isinstance(partitions, Mapping):
         if len(topics) != 1:
-            raise ConfigInvalid("partitions must say of which topic they are, as in {'orders': [0, 1]}")
+            raise ConfigInvalid("partitions must be a dict for several topics, as in {'orders': [0, 1]}")
         partitions = {topics[0]: partitions}
     if partitions.keys() != set(topics):
-        raise ConfigInvalid("partitions must be given for each of the topics, and for no other")
+        raise ConfigInvalid("partitions must name the same topics as topics")
     found = {topic: tuple(dict.fromkeys(ones)) for topic, ones in partitions.items()}
     if not all(ones and all(one >= 0 for one in ones) for ones in found.values()):
-        raise ConfigInvalid("partitions must be numbers from 0 on, at least one of each topic")
+        raise ConfigInvalid("partitions must be numbers from 0, at least one per topic")
     return found
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a consumer reads, and from where on."""
+class Subscription:
+    """What a consumer reads, and where it starts."""
 
     topics: tuple[str, ...]
     partitions: Mapping[str, tuple[int, ...]] | None
@@ -180,7 +181,7 @@ class Wanted:
     @classmethod
     def parse(
         cls, topics: str | Iterable[str], partitions: Partitions | None, start: Start, group: str | None
-    ) -> "Wanted":
-        """Check what a user gives; raises ConfigInvalid."""
+    ) -> "Subscription":
+        """Validate the user's options. Raises ConfigInvalid."""
         names = parse_topics(topics)
         return cls(names, parse_partitions(names, partitions), parse_start(start), group)

@@ -1,7 +1,7 @@
-"""The producer as people use it: `AsyncProducer` on a loop, and `Producer` for any thread.
+"""The producers: `AsyncProducer` on an event loop, and `Producer` for any thread.
 
-Both put records into the same accumulator, from which a `Carrier` takes them on the loop. The blocking one does that
-from its caller's thread and asks the loop only where it has to wait.
+Both add records to the same accumulator, from which a `Sender` takes batches on the event loop. The blocking producer
+adds records in the caller's thread, and uses the event loop only to wait.
 """
 
 import asyncio
@@ -12,37 +12,37 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-from flotilla.client.accumulating import Accumulator, TopicUnknown
+from flotilla.client.accumulator import Accumulator, TopicUnknown
+from flotilla.client.bulk_send import BulkSend
 from flotilla.client.config import ProducerConfig
-from flotilla.client.deliveries import Deliveries, Delivery, Fate
+from flotilla.client.deliveries import Deliveries, Delivery, Outcome
 from flotilla.client.engine import Engine
 from flotilla.client.errors import BufferFull, ClientClosed
-from flotilla.client.gathering import Many
-from flotilla.client.once import Once
-from flotilla.client.parcels import Lane, PartitionUnknown
-from flotilla.client.producing import Carrier
+from flotilla.client.one_shot_event import OneShotEvent
+from flotilla.client.producer_batches import PartitionQueue, PartitionUnknown
 from flotilla.client.runner import Runner
+from flotilla.client.sender import Sender
 from flotilla.records import PRODUCER_ID_BYTES, Compression, Headers
 
 T = TypeVar("T")
 
-_TURN_RECORDS = 256  # an async sender that never waits lets the loop work after so many
+_YIELD_RECORDS = 256  # an async sender that never waits yields to the event loop after this number
 _COMPRESSIONS = {"none": Compression.NONE, "zstd": Compression.ZSTD, "auto": None}
 
 
 class ProducerStats(NamedTuple):
-    """What a producer has done so far."""
+    """Counters of a producer: records by outcome, buffered bytes and batches."""
 
     acknowledged: int  # records, like the next three
     failed: int
     unknown: int
-    waiting: int  # taken, and not settled
+    waiting: int  # accepted, outcome pending
     buffered_bytes: int
     batches: int
 
 
 class AsyncProducer:
-    """Sends records. Made and used on the loop of its client.
+    """Sends records in batches, in the background. Use it on the event loop of its client.
 
     >>> async with client.producer() as producer:                        # doctest: +SKIP
     ...     delivery = await producer.send("orders", b"one coffee", key=b"table 7")
@@ -69,10 +69,10 @@ class AsyncProducer:
             linger_s=config.linger_s,
             compression=_COMPRESSIONS[config.compression],
             wake=self._wake,
-            make_fate=lambda topic, partition: Fate(topic, partition, loop),
+            make_outcome=lambda topic, partition: Outcome(topic, partition, loop),
             clock=time.monotonic,
         )
-        self._carrier = Carrier(
+        self._sender = Sender(
             engine,
             self.accumulator,
             producer_id=id_ or secrets.token_bytes(PRODUCER_ID_BYTES),
@@ -80,8 +80,8 @@ class AsyncProducer:
             on_delivery=on_delivery,
         )
 
-    def _wake(self, lane: Lane) -> None:
-        self._loop.call_soon_threadsafe(self._carrier.attend, lane)
+    def _wake(self, queue: PartitionQueue) -> None:
+        self._loop.call_soon_threadsafe(self._sender.schedule, queue)
 
     async def send(
         self,
@@ -95,9 +95,9 @@ class AsyncProducer:
         block: bool = True,
         timeout_s: float | None = None,
     ) -> Delivery:
-        """Take a record, and return what will tell its outcome: `await` that, or do not.
+        """Accept a record and return its delivery; `await` the delivery for the outcome.
 
-        The first record for a topic waits until the topic is known. A record waits while there is no room; with
+        The first record of a topic waits for the topic's metadata. A record waits while the buffer is full; with
         `block=False`, or after `timeout_s` seconds, BufferFull is raised instead. Raises RecordInvalid, TopicMissing,
         NotAllowed, ServerUnreachable, ClientClosed.
         """
@@ -105,9 +105,9 @@ class AsyncProducer:
         def add() -> Delivery | None:
             return self.accumulator.add(topic, value, key, headers, timestamp_ms, partition)
 
-        delivery = await self._insist(topic, add, block=block, timeout_s=timeout_s)
+        delivery = await self._add_with_retry(topic, add, block=block, timeout_s=timeout_s)
         self._sent += 1
-        if self._sent % _TURN_RECORDS == 0:
+        if self._sent % _YIELD_RECORDS == 0:
             await asyncio.sleep(0)
         return delivery
 
@@ -123,89 +123,90 @@ class AsyncProducer:
         block: bool = True,
         timeout_s: float | None = None,
     ) -> Deliveries:
-        """Take many records, which costs much less than one by one; raises as `send` does.
+        """Accept many records, which costs much less than one by one; raises as `send` does.
 
-        If there is no room for all of them, and one is not to wait, BufferFull has the `deliveries` of those that
-        were taken.
+        BufferFull has the `deliveries` of the records that were accepted before the buffer was full.
         """
-        many = Many(values, keys, headers, timestamps_ms, partition)
+        records = BulkSend(values, keys, headers, timestamps_ms, partition)
 
         def add() -> bool | None:
-            return self.accumulator.add_many(topic, many) or None
+            return self.accumulator.add_many(topic, records) or None
 
         try:
-            await self._insist(topic, add, block=block, timeout_s=timeout_s)
+            await self._add_with_retry(topic, add, block=block, timeout_s=timeout_s)
         except BufferFull as error:
-            error.deliveries = many.deliveries
+            error.deliveries = records.deliveries
             raise
         await asyncio.sleep(0)
-        return many.deliveries
+        return records.deliveries
 
-    async def _insist(self, topic: str, add: Callable[[], T | None], *, block: bool, timeout_s: float | None) -> T:
+    async def _add_with_retry(
+        self, topic: str, add: Callable[[], T | None], *, block: bool, timeout_s: float | None
+    ) -> T:
         deadline = None if timeout_s is None else self._loop.time() + timeout_s
-        looked_up = False
+        was_refreshed = False
         while True:
             releases = self.accumulator.releases
             try:
                 found = add()
             except TopicUnknown:
-                await self.learn(topic)
+                await self.load_topic(topic)
                 continue
             except PartitionUnknown:
-                if looked_up:
+                if was_refreshed:
                     raise
-                looked_up = True
-                await self.learn(topic, anew=True)
+                was_refreshed = True
+                await self.load_topic(topic, refresh=True)
                 continue
             if found is not None:
                 return found
             left_s = None if deadline is None else deadline - self._loop.time()
             if not block or (left_s is not None and left_s <= 0):
-                raise _full(timeout_s if block else 0)
+                raise _buffer_full(timeout_s if block else 0)
             await self._wait_room(releases, left_s)
 
     async def _wait_room(self, releases: int, left_s: float | None) -> None:
         room = asyncio.Event()
-        self.accumulator.when_room(releases, room.set)
+        self.accumulator.call_when_room(releases, room.set)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(left_s):
                 await room.wait()
 
-    async def learn(self, topic: str, *, anew: bool = False) -> None:
-        """Find out about a topic, so that records can be sorted by partition; what is known may be too old."""
+    async def load_topic(self, topic: str, *, refresh: bool = False) -> None:
+        """Load the metadata of a topic, which assigns records to partitions; `refresh` bypasses the cache."""
         cluster = self._engine.cluster
-        self.accumulator.learn(await (cluster.refresh_anew if anew else cluster.find)(topic))
+        self.accumulator.update_topic(await (cluster.force_refresh if refresh else cluster.find)(topic))
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until the outcome of every record that was taken is known. Raises TimeoutError.
+        """Wait for the outcome of every accepted record. Raises TimeoutError.
 
-        How they ended is for their deliveries to tell, and for `stats`.
+        The outcomes are in the deliveries and in `stats`.
         """
         pending = self.accumulator.begin_flush()
         try:
             async with asyncio.timeout(timeout_s):
-                for parcel in pending:
-                    await parcel.fate.ended()
+                for batch in pending:
+                    await batch.outcome.ended()
         except TimeoutError:
-            raise TimeoutError(f"some records are still on their way after {timeout_s} s") from None
+            raise TimeoutError(f"flush: some records have no outcome after {timeout_s} s") from None
         finally:
             self.accumulator.end_flush()
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Take nothing more, and wait for what is under way; after `timeout_s` seconds, give up on it."""
-        self.accumulator.refuse(lambda: ClientClosed("the producer is closed"))
+        """Accept no more records, and wait for the others; after `timeout_s`, they have failed or are unknown."""
+        self.accumulator.close(lambda: ClientClosed("the producer is closed"))
         try:
             with contextlib.suppress(TimeoutError):
                 await self.flush(timeout_s)
         finally:
             self.is_closed = True
-            await self._carrier.stop()  # what is left is settled now: as failed, or unknown
+            await self._sender.stop()  # settles the remaining records as failed or unknown
 
     @property
     def stats(self) -> ProducerStats:
-        """What it has done so far."""
-        counts = self._carrier.counts
-        waiting = sum(len(parcel) for parcel in self.accumulator.pending())
+        """The producer's counters."""
+        counts = self._sender.counts
+        waiting = sum(len(batch) for batch in self.accumulator.pending())
         return ProducerStats(
             counts.acknowledged, counts.failed, counts.unknown, waiting, self.accumulator.bytes, counts.batches
         )
@@ -220,7 +221,7 @@ class AsyncProducer:
 
 
 class Producer:
-    """Sends records; may be used by many threads at once.
+    """Sends records in batches, in the background. Thread-safe.
 
     >>> with client.producer() as producer:                              # doctest: +SKIP
     ...     delivery = producer.send("orders", b"one coffee", key=b"table 7")
@@ -229,7 +230,7 @@ class Producer:
     """
 
     def __init__(self, runner: Runner, producer: AsyncProducer) -> None:
-        """Take a producer that was made on the runner's loop."""
+        """Wrap a producer that was created on the runner's event loop."""
         self._runner = runner
         self._producer = producer
         self._accumulator = producer.accumulator
@@ -247,9 +248,9 @@ class Producer:
         block: bool = True,
         timeout_s: float | None = None,
     ) -> Delivery:
-        """Take a record, and return what will tell its outcome. It is sent in the background.
+        """Accept a record and return its delivery. The record is sent in the background.
 
-        The first record for a topic waits until the topic is known. A record waits while there is no room; with
+        The first record of a topic waits for the topic's metadata. A record waits while the buffer is full; with
         `block=False`, or after `timeout_s` seconds, BufferFull is raised instead. Raises RecordInvalid, TopicMissing,
         NotAllowed, ServerUnreachable, ClientClosed, ClientForked.
         """
@@ -263,7 +264,7 @@ class Producer:
         def add() -> Delivery | None:
             return self._add(topic, value, key, headers, timestamp_ms, partition)
 
-        return self._insist(topic, add, block=block, timeout_s=timeout_s)
+        return self._add_with_retry(topic, add, block=block, timeout_s=timeout_s)
 
     def send_many(
         self,
@@ -277,64 +278,63 @@ class Producer:
         block: bool = True,
         timeout_s: float | None = None,
     ) -> Deliveries:
-        """Take many records, which costs much less than one by one; raises as `send` does.
+        """Accept many records, which costs much less than one by one; raises as `send` does.
 
-        If there is no room for all of them, and one is not to wait, BufferFull has the `deliveries` of those that
-        were taken.
+        BufferFull has the `deliveries` of the records that were accepted before the buffer was full.
         """
-        many = Many(values, keys, headers, timestamps_ms, partition)
+        records = BulkSend(values, keys, headers, timestamps_ms, partition)
 
         def add() -> bool | None:
-            return self._accumulator.add_many(topic, many) or None
+            return self._accumulator.add_many(topic, records) or None
 
         try:
-            self._insist(topic, add, block=block, timeout_s=timeout_s)
+            self._add_with_retry(topic, add, block=block, timeout_s=timeout_s)
         except BufferFull as error:
-            error.deliveries = many.deliveries
+            error.deliveries = records.deliveries
             raise
-        return many.deliveries
+        return records.deliveries
 
-    def _insist(self, topic: str, add: Callable[[], T | None], *, block: bool, timeout_s: float | None) -> T:
+    def _add_with_retry(self, topic: str, add: Callable[[], T | None], *, block: bool, timeout_s: float | None) -> T:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        looked_up = False
+        was_refreshed = False
         while True:
             releases = self._accumulator.releases
             try:
                 found = add()
             except TopicUnknown:
-                self._runner.run(self._producer.learn(topic))
+                self._runner.run(self._producer.load_topic(topic))
                 continue
             except PartitionUnknown:
-                if looked_up:
+                if was_refreshed:
                     raise
-                looked_up = True
-                self._runner.run(self._producer.learn(topic, anew=True))
+                was_refreshed = True
+                self._runner.run(self._producer.load_topic(topic, refresh=True))
                 continue
             if found is not None:
                 return found
             left_s = None if deadline is None else deadline - time.monotonic()
             if not block or (left_s is not None and left_s <= 0):
-                raise _full(timeout_s if block else 0)
+                raise _buffer_full(timeout_s if block else 0)
             self._runner.check_thread()
-            room = Once()
-            self._accumulator.when_room(releases, room.set)
+            room = OneShotEvent()
+            self._accumulator.call_when_room(releases, room.set)
             room.wait(left_s)
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until the outcome of every record that was taken is known. Raises TimeoutError.
+        """Wait for the outcome of every accepted record. Raises TimeoutError.
 
-        How they ended is for their deliveries to tell, and for `stats`.
+        The outcomes are in the deliveries and in `stats`.
         """
         self._runner.run(self._producer.flush(timeout_s))
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Take nothing more, and wait for what is under way; after `timeout_s` seconds, give up on it."""
+        """Accept no more records, and wait for the others; after `timeout_s`, they have failed or are unknown."""
         if self._runner.is_usable:
             self._runner.run(self._producer.close(timeout_s))
 
     @property
     def stats(self) -> ProducerStats:
-        """What it has done so far."""
+        """The producer's counters."""
         return self._producer.stats
 
     def __enter__(self) -> Self:
@@ -346,5 +346,8 @@ class Producer:
         self.close()
 
 
-def _full(seconds: float | None) -> BufferFull:
-    return BufferFull(f"there was no room for more records within {seconds or 0:g} s: servers are slower, or away")
+def _buffer_full(seconds: float | None) -> BufferFull:
+    return BufferFull(
+        f"the buffer stayed full for {seconds or 0:g} s: servers are unavailable or slower than the producer; "
+        "wait for deliveries, or raise buffer_bytes"
+    )

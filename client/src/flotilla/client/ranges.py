@@ -1,9 +1,8 @@
-"""Which records are wanted: of a topic's partitions, from an offset or a time on, up to another. Pure values.
+"""Ranges of records: partitions of a topic, from an offset or a time to another. Pure.
 
-What users give becomes a `Range`, and, when servers have told where partitions begin and end, a `Span` of offsets for
-each partition. The end is exclusive, so that ranges which follow each other overlap nowhere and leave nothing out. As
-with a slice, what lies behind the last record is cut off. What lies before the first one is gone, which is for the
-user to decide: it is never left out in silence.
+The user's options become a `Range`, and, with the servers' first and next offsets, a `Span` of offsets per partition.
+The end is exclusive, so that consecutive ranges neither overlap nor leave gaps. Offsets after the last record are cut
+off, as in a slice. Deleted records are never skipped silently: the user decides with `on_gone`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +11,7 @@ from datetime import datetime
 from numbers import Integral
 from typing import TypedDict
 
-from flotilla.client.admin.moments import to_ms
+from flotilla.client.admin.timestamps import to_ms
 from flotilla.client.config import OnGone, require
 from flotilla.client.errors import ConfigInvalid, OffsetOutOfRange
 from flotilla.client.positions import EARLIEST, LATEST
@@ -25,15 +24,14 @@ _NAMES = {"earliest": EARLIEST, "latest": LATEST}
 
 
 class RangeOptions(TypedDict, total=False):
-    """Which records, and what of them.
+    """Options of `read_arrow`, `read_pandas` and `iter_arrow`, for type checkers.
 
-    partitions: by default all, or those that `start` or `end` names.
-    start, end: "earliest", "latest", an offset, a datetime, or one of these for each partition, as in {0: 100, 1: 250}.
-        The end is exclusive. By default everything that is there now.
-    columns: by default all: key, value, topic, partition, offset, timestamp, append_time, headers.
-    on_gone: "raise" if records of the range were removed, or "earliest" to begin with the first that is there.
-    max_bytes: a table that takes more memory raises TableTooLarge; None is without limit. 2 GiB by default. What is
-        iterated over may be of any size.
+    partitions: partition numbers. Default: all, or those that `start` or `end` names.
+    start, end: "earliest", "latest", an offset, a datetime, or one of these per partition, as in {0: 100, 1: 250}. The
+        end is exclusive. Default: all records that exist at the start of the call.
+    columns: names of columns. Default: key, value, topic, partition, offset, timestamp, append_time, headers.
+    on_gone: if records of the range were deleted, "raise", or "earliest" to skip them. Default: "raise".
+    max_bytes: a larger table raises TableTooLarge; None: no limit. Does not apply to iter_arrow. Default: 2 GiB.
     """
 
     partitions: Iterable[int] | None
@@ -46,7 +44,7 @@ class RangeOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Range:
-    """What is wanted. An edge is an offset, or the question for one as servers are asked."""
+    """A range as the user selects it. An edge is an offset, or the query parameter that resolves to one."""
 
     topic: str
     partitions: tuple[int, ...] | None  # None: all
@@ -65,25 +63,26 @@ class Range:
         on_gone: str = OnGone.RAISE,
         max_bytes: int | None = MAX_BYTES,
     ) -> "Range":
-        """Check what a user gives; raises ConfigInvalid."""
-        require(isinstance(topic, str) and bool(topic), "topic", "the name of one")
-        require(on_gone in {OnGone.RAISE, OnGone.EARLIEST}, "on_gone", "raise or earliest")
+        """Validate the user's options. Raises ConfigInvalid."""
+        require(isinstance(topic, str) and bool(topic), "topic", "the name of a topic", topic)
+        require(on_gone in {OnGone.RAISE, OnGone.EARLIEST}, "on_gone", "raise or earliest", on_gone)
         require(
             max_bytes is None or (isinstance(max_bytes, int | float) and max_bytes >= 1),
             "max_bytes",
             "at least 1, or None",
+            max_bytes,
         )
         named = [given for given in (start, end) if isinstance(given, Mapping)]
         some = next(iter(named), None) if partitions is None else partitions
         wanted = None if some is None else _parse_partitions(some)
         for given in named:
             if set(given) != set(wanted or ()):
-                raise ConfigInvalid("start and end must name each of the partitions that are read, and no other")
+                raise ConfigInvalid("start and end must name the same partitions as partitions, and each other")
         left_out = on_gone == OnGone.EARLIEST
         return cls(topic, wanted, _parse_edges(start, "start"), _parse_edges(end, "end"), left_out, max_bytes)
 
     def edges(self, partition: int) -> tuple[int | str, int | str]:
-        """Tell where the records of a partition begin and end."""
+        """Return the start and the end of a partition."""
         start, end = self.start, self.end
         return (
             start[partition] if isinstance(start, Mapping) else start,
@@ -93,12 +92,12 @@ class Range:
 
 def _parse_partitions(given: Iterable[int]) -> tuple[int, ...]:
     found = list(given) if isinstance(given, Iterable) else [None]
-    require(all(map(_is_count, found)), "partitions", "numbers from 0 on")
+    require(all(map(_is_count, found)), "partitions", "numbers of partitions, from 0", given)
     return tuple(sorted(set(map(int, found))))
 
 
 def _is_count(given: object) -> bool:
-    """Tell whether this is a number from 0 on; those of NumPy are, as they come out of frames."""
+    """Whether this is an integer from 0; the integers of NumPy, which pandas frames have, are."""
     return isinstance(given, Integral) and not isinstance(given, bool) and int(given) >= 0
 
 
@@ -115,31 +114,33 @@ def _parse_edge(edge: Edge, name: str) -> int | str:
         return int(edge)
     if isinstance(edge, str) and edge in _NAMES:
         return _NAMES[edge]
-    raise ConfigInvalid(f"{name} must be earliest, latest, an offset, a datetime, or one of these for each partition")
+    raise ConfigInvalid(
+        f"{name} must be earliest, latest, an offset, a datetime, or one of these per partition, not {edge!r}"
+    )
 
 
 @dataclass(frozen=True, order=True)
 class Span:
-    """Records of one partition: from `start` on, before `end`."""
+    """Records of one partition: from `start`, before `end`."""
 
     partition: int
     start: int
     end: int
-    may_begin_later: bool = False  # where its first record is does not matter, as long as none was read
+    may_begin_later: bool = False  # records deleted before the first read are no error
 
     def clamp(self, next_offset: int) -> "Span":
-        """Cut off what is not there yet."""
+        """Cut off offsets that do not exist yet."""
         end = min(self.end, next_offset)
         return Span(self.partition, min(self.start, end), end, self.may_begin_later)
 
     def skip_gone(self, wanted: Range, first_offset: int, next_offset: int) -> "Span":
-        """Leave out what was removed. Raises OffsetOutOfRange if that is for the user to decide."""
+        """Skip deleted records. Raises OffsetOutOfRange unless the range allows it."""
         begin = min(max(self.start, first_offset), max(self.start, self.end))
         missing = begin - self.start
         if missing and not (self.may_begin_later or wanted.is_gone_left_out):
             text = (
-                f"{missing} records of '{wanted.topic}', partition {self.partition}, from offset {self.start} on, "
-                f"were removed; with on_gone='earliest' they are left out"
+                f"{wanted.topic}-{self.partition}: {missing} records from offset {self.start} were deleted; "
+                "skip them with on_gone='earliest'"
             )
             bounds = {"first_offset": first_offset, "next_offset": next_offset}
             raise OffsetOutOfRange(text, "offset_out_of_range", bounds)

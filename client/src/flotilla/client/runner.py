@@ -1,7 +1,7 @@
-"""A loop in a thread of its own, for those who do not have one: runs coroutines, and waits for them.
+"""An event loop in a thread of its own, which runs coroutines for blocking callers.
 
-Threads and loops do not survive a fork. A child that uses its parent's client is told so, and does not disturb the
-parent: nothing of the parent's connections is touched.
+Threads and event loops do not survive a fork. A child process that uses its parent's client gets ClientForked, and the
+parent's connections are not touched.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from flotilla.client.errors import ClientClosed, ClientForked
-from flotilla.client.once import Once
+from flotilla.client.one_shot_event import OneShotEvent
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ _CLOSE_S = 5.0
 
 
 class Runner:
-    """Runs coroutines on a loop of its own, for any thread but that one."""
+    """Runs coroutines on an event loop of its own, for every thread except the loop's."""
 
     def __init__(self, name: str = "flotilla") -> None:
         self._pid = os.getpid()
@@ -40,61 +40,61 @@ class Runner:
             raise ClientClosed("the client is closed")
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run something to its end, and return what it returns. Raises what it raises, or TimeoutError."""
+        """Run a coroutine and return its result. Raises its exception, or TimeoutError."""
         try:
             self.check()
             self.check_thread()
         except BaseException:
             work.close()
             raise
-        errand = _Errand(work)
+        call = _Call(work)
         try:
-            self.loop.call_soon_threadsafe(self._begin, errand)
+            self.loop.call_soon_threadsafe(self._begin, call)
         except RuntimeError as error:
             work.close()
             raise ClientClosed("the client is closed") from error
         try:
-            is_over = errand.ended.wait(timeout_s)
-        except BaseException:  # Ctrl-C: nobody waits for it any more
-            self.loop.call_soon_threadsafe(errand.cancel)
+            has_ended = call.ended.wait(timeout_s)
+        except BaseException:  # Ctrl-C: the result is no longer needed
+            self.loop.call_soon_threadsafe(call.cancel)
             raise
-        if not is_over:
-            self.loop.call_soon_threadsafe(errand.cancel)
-            raise TimeoutError(f"it was not done after {timeout_s} s")
+        if not has_ended:
+            self.loop.call_soon_threadsafe(call.cancel)
+            raise TimeoutError(f"no result after {timeout_s} s")
         try:
-            return errand.result()
+            return call.result()
         except asyncio.CancelledError as error:
             if self._is_closed:
-                raise ClientClosed("the client was closed meanwhile") from error
+                raise ClientClosed("the client was closed during the call") from error
             raise
 
-    def _begin(self, errand: "_Errand[Any]") -> None:
+    def _begin(self, call: "_Call[Any]") -> None:
         if self._is_closed:
-            errand.refuse()
+            call.refuse()
         else:
-            errand.begin(self.loop)
+            call.begin(self.loop)
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open, and of this process."""
+        """Whether it is open and belongs to this process."""
         return not self._is_closed and os.getpid() == self._pid
 
     def check_thread(self) -> None:
-        """Raise RuntimeError where waiting would be waiting for oneself."""
+        """Raise RuntimeError on the event loop's own thread, where waiting would deadlock."""
         if threading.current_thread() is self._thread:
-            raise RuntimeError("a callback runs on the client's own thread, and must not wait for it")
+            raise RuntimeError("a callback runs on the client's own thread and must not call blocking methods")
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Have something called on the loop."""
+        """Schedule a call on the event loop."""
         self.loop.call_soon_threadsafe(function, *args)
 
     def close(self) -> None:
-        """End the thread. Whatever is still under way is cancelled."""
+        """Stop the thread, and cancel all running tasks."""
         if not self.is_usable:
             return
         self.check_thread()
         self._is_closed = True
-        last = _Errand(_cancel_all())
+        last = _Call(_cancel_all())
         self.loop.call_soon_threadsafe(last.begin, self.loop)
         last.ended.wait(_CLOSE_S)
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -103,32 +103,32 @@ class Runner:
             self.loop.close()
 
 
-class _Errand(Generic[T]):
-    """Work on its way to the loop and back. All but `ended` and `result` is for the loop."""
+class _Call(Generic[T]):
+    """A coroutine and its result. Only `ended` and `result` may be used outside of the event loop."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._work = work
         self._task: asyncio.Task[T] | None = None
-        self.ended = Once()
+        self.ended = OneShotEvent()
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Go."""
+        """Start the task."""
         self._task = loop.create_task(self._work)
         self._task.add_done_callback(lambda _: self.ended.set())
 
     def refuse(self) -> None:
-        """Do not go."""
+        """Drop the coroutine without starting it."""
         self._work.close()
         self.ended.set()
 
     def cancel(self) -> None:
-        """Stop; nobody wants to know."""
+        """Cancel the task, and ignore its outcome."""
         if self._task is not None:
             self._task.cancel()
             self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def result(self) -> T:
-        """Return what came of it, now that it has ended. Raises what was raised."""
+        """Return the result after `ended`. Raises the task's exception."""
         if self._task is None:
             raise asyncio.CancelledError
         return self._task.result()
@@ -143,7 +143,7 @@ async def _cancel_all() -> None:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    """Make a loop: uvloop's, which is faster, where it is installed."""
+    """Create an event loop: uvloop's, which is faster, if it is installed."""
     try:
         import uvloop  # noqa: PLC0415 - it is optional
     except ImportError:

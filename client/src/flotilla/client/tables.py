@@ -1,8 +1,7 @@
-"""Ranges of records as Arrow's record batches, as a table, and as a frame of pandas. Both clients have it.
+"""Ranges of records as Arrow record batches, as an Arrow table, or as a pandas frame; for both clients.
 
-Pieces are fetched on the loop, and become columns elsewhere: in the thread of whoever asks, or, if a loop asks, in one
-beside it. pyarrow and pandas are optional: they are loaded when somebody wants a table, and whoever lacks them is told
-what to install.
+Chunks are fetched on the event loop and decoded elsewhere: in the caller's thread, or, for asynchronous callers, in a
+worker thread. pyarrow and pandas are optional: they are imported on first use, and ExtraMissing names what to install.
 """
 
 import asyncio
@@ -10,8 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from flotilla.client.errors import DataInvalid, ExtraMissing, TableTooLarge
+from flotilla.client.range_reader import RangeChunk, RangeReader
 from flotilla.client.ranges import Range, RangeOptions
-from flotilla.client.reading import Piece, Reading
 from flotilla.client.runner import Runner
 from flotilla.records import BatchInvalid
 
@@ -21,15 +20,15 @@ if TYPE_CHECKING:
 
 
 def parse(topic: str, options: RangeOptions) -> tuple[Range, "pa.Schema"]:
-    """Check what a user gives; raises ConfigInvalid, and ExtraMissing if there is no pyarrow."""
+    """Validate the user's options. Raises ConfigInvalid; ExtraMissing without pyarrow."""
     from flotilla.arrow import select  # noqa: PLC0415 - pyarrow is optional, and takes a while to load
 
     others: dict[str, Any] = {name: value for name, value in options.items() if name != "columns"}
     return Range.parse(topic, **others), select(options.get("columns"))
 
 
-class Collected:
-    """The pieces of a range on their way to a table: partition by partition, each in order."""
+class TableBuilder:
+    """Collects the chunks of a range for a table: partition by partition, each in order."""
 
     def __init__(self, wanted: Range, schema: "pa.Schema") -> None:
         self._wanted = wanted
@@ -37,95 +36,94 @@ class Collected:
         self._batches: dict[int, list[pa.RecordBatch]] = {}
         self._bytes = 0
 
-    def add(self, piece: Piece) -> None:
-        """Take a piece. Raises DataInvalid, TableTooLarge."""
-        for batch in to_arrow(piece, self._schema):
+    def add(self, chunk: RangeChunk) -> None:
+        """Decode and add a chunk. Raises DataInvalid, TableTooLarge."""
+        for batch in to_arrow(chunk, self._schema):
             self._bytes += batch.nbytes
-            self._batches.setdefault(piece.place.partition, []).append(batch)
+            self._batches.setdefault(chunk.topic_partition.partition, []).append(batch)
             if self._wanted.max_bytes is not None and self._bytes > self._wanted.max_bytes:
                 raise TableTooLarge(
-                    f"these records of '{piece.place.topic}' take more than max_bytes ({self._wanted.max_bytes}) as a "
-                    "table: ask for fewer records or columns, raise max_bytes, or take them one by one with iter_arrow"
+                    f"the table of topic '{chunk.topic_partition.topic}' exceeds max_bytes ({self._wanted.max_bytes}): "
+                    "read fewer records or columns, raise max_bytes, or use iter_arrow"
                 )
 
     def table(self) -> "pa.Table":
-        """Make a table of what came. Each batch is a chunk of it, so nothing is copied and nothing is too large."""
+        """Build the table. Each batch is an Arrow chunk: no copy, and no size limit of an array."""
         import pyarrow as pa  # noqa: PLC0415 - as above
 
         batches = [batch for _, some in sorted(self._batches.items()) for batch in some]
         return pa.Table.from_batches(batches, self._schema)
 
 
-def to_arrow(piece: Piece, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
-    """Turn what was fetched into columns. Raises DataInvalid."""
+def to_arrow(chunk: RangeChunk, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
+    """Decode a chunk to record batches. Raises DataInvalid."""
     from flotilla.arrow import to_record_batches  # noqa: PLC0415 - as above
 
     try:
-        yield from to_record_batches(piece.place, piece.body, piece.start, piece.end, schema)
+        yield from to_record_batches(chunk.topic_partition, chunk.body, chunk.start, chunk.end, schema)
     except BatchInvalid as error:
-        topic, partition = piece.place
-        text = f"what was fetched of {topic}, partition {partition}, from offset {piece.start} on, is damaged: {error}"
+        text = f"{chunk.topic_partition}: fetched data from offset {chunk.start} is damaged: {error}"
         raise DataInvalid(text) from error
 
 
-# -- on the loop --------------------------------------------------------------------------------------------
+# -- for asynchronous callers -------------------------------------------------------------------------------
 
 
-async def iterate(reading: Reading, schema: "pa.Schema") -> AsyncIterator["pa.RecordBatch"]:
-    """Iterate over record batches."""
+async def iterate(reader: RangeReader, schema: "pa.Schema") -> AsyncIterator["pa.RecordBatch"]:
+    """Iterate over the record batches of a range."""
     try:
-        while (piece := await reading.next()) is not None:
-            batches = to_arrow(piece, schema)
+        while (chunk := await reader.next()) is not None:
+            batches = to_arrow(chunk, schema)
             while (batch := await asyncio.to_thread(next, batches, None)) is not None:
                 yield batch
     finally:
-        reading.stop()
+        reader.stop()
 
 
-async def collect(reading: Reading, wanted: Range, schema: "pa.Schema") -> "pa.Table":
-    """Read all of it."""
-    collected = Collected(wanted, schema)
+async def collect(reader: RangeReader, wanted: Range, schema: "pa.Schema") -> "pa.Table":
+    """Read the whole range as a table."""
+    builder = TableBuilder(wanted, schema)
     try:
-        while (piece := await reading.next()) is not None:
-            await asyncio.to_thread(collected.add, piece)
+        while (chunk := await reader.next()) is not None:
+            await asyncio.to_thread(builder.add, chunk)
     finally:
-        reading.stop()
-    return collected.table()
+        reader.stop()
+    return builder.table()
 
 
-# -- in the thread of the user ------------------------------------------------------------------------------
+# -- for blocking callers -----------------------------------------------------------------------------------
 
 
-def iterate_blocking(runner: Runner, reading: Reading, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
-    """Iterate over record batches."""
+def iterate_blocking(runner: Runner, reader: RangeReader, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
+    """Iterate over the record batches of a range."""
     try:
-        while (piece := runner.run(reading.next())) is not None:
-            yield from to_arrow(piece, schema)
+        while (chunk := runner.run(reader.next())) is not None:
+            yield from to_arrow(chunk, schema)
     finally:
-        _stop(runner, reading)
+        _stop(runner, reader)
 
 
-def collect_blocking(runner: Runner, reading: Reading, wanted: Range, schema: "pa.Schema") -> "pa.Table":
-    """Read all of it."""
-    collected = Collected(wanted, schema)
+def collect_blocking(runner: Runner, reader: RangeReader, wanted: Range, schema: "pa.Schema") -> "pa.Table":
+    """Read the whole range as a table."""
+    builder = TableBuilder(wanted, schema)
     try:
-        while (piece := runner.run(reading.next())) is not None:
-            collected.add(piece)
+        while (chunk := runner.run(reader.next())) is not None:
+            builder.add(chunk)
     finally:
-        _stop(runner, reading)
-    return collected.table()
+        _stop(runner, reader)
+    return builder.table()
 
 
-def _stop(runner: Runner, reading: Reading) -> None:
-    if runner.is_usable:  # else the client has ended, and the reading with it
-        runner.call_soon(reading.stop)
+def _stop(runner: Runner, reader: RangeReader) -> None:
+    if runner.is_usable:  # else the client was closed, and the reader with it
+        runner.call_soon(reader.stop)
 
 
 # -- pandas -------------------------------------------------------------------------------------------------
 
 
 def load_pandas() -> None:
-    """Load pandas before anything is fetched; raises ExtraMissing."""
+    """Import pandas before anything is fetched. Raises ExtraMissing."""
     try:
         import pandas as pd  # noqa: F401, PLC0415 - it is optional
     except ImportError as error:
@@ -133,7 +131,7 @@ def load_pandas() -> None:
 
 
 def to_pandas(table: "pa.Table") -> "pd.DataFrame":
-    """Make a frame whose columns are those of the table, in its memory; the topic is a category."""
+    """Return a frame with the columns of the table, without a copy; the topic is categorical."""
     import pandas as pd  # noqa: PLC0415 - it is optional
     import pyarrow as pa  # noqa: PLC0415 - as above
 

@@ -1,6 +1,7 @@
 """The `flotilla` command.
 
-Servers are not imported here: what needs them is started as a module of its own, and without them says what to install.
+The command does not import server packages. Commands that need them start them as separate modules, and report which
+package to install if they are missing.
 """
 
 from flotilla.command.main import main

@@ -1,4 +1,4 @@
-"""`flotilla admin`: for emergencies. What is done is done by the servers' own programs."""
+"""`flotilla admin`: recovery from lost metadata. The work is done by modules of the servers."""
 
 import os
 import sys
@@ -10,32 +10,32 @@ import click
 from flotilla.command.options import Group
 from flotilla.up.errors import ServersMissing
 
-_REBUILD_MODULE = "flotilla_manager.rebuild"
+_REBUILD_MODULE = "flotilla_manager.rebuild_command"
 
 
 @click.group(cls=Group)
 def admin() -> None:
-    """For emergencies."""
+    """Recover from lost metadata."""
 
 
 @admin.command(
     "rebuild-metadata",
-    add_help_option=False,  # its arguments belong to another program, which reads them itself
+    add_help_option=False,  # the module parses its own arguments, --help included
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def rebuild_metadata(arguments: tuple[str, ...]) -> int:
-    """Make the metadata anew from what the brokers hold."""
-    return hand_over(_REBUILD_MODULE, arguments)
+    """Rebuild the metadata database from broker data."""
+    return exec_module(_REBUILD_MODULE, arguments)
 
 
-def hand_over(
+def exec_module(
     module: str,
     arguments: Sequence[str],
     find: Callable[[str], object] = find_spec,
     execute: Callable[[str, list[str]], object] = os.execv,
 ) -> int:
-    """Become a module of the servers; raises ServersMissing if they are not installed."""
+    """Replace this process by a module of the servers; raises ServersMissing if they are not installed."""
     package = module.partition(".")[0]
     if find(package) is None:
         raise ServersMissing([package])

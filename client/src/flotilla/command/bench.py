@@ -1,14 +1,14 @@
-"""`flotilla bench`: how fast this system is, as seen from here. The work is in `benching`."""
+"""`flotilla bench`: the options. `bench_run` runs the measurements."""
 
 from typing import TYPE_CHECKING
 
 import click
 
-from flotilla.command import completing
-from flotilla.command.options import COUNT, DURATION, SIZE, Command, answers_json, asks_servers, examples
+from flotilla.command import completers
+from flotilla.command.options import COUNT, DURATION, SIZE, Command, connection_options, examples, json_option
 
 if TYPE_CHECKING:
-    from flotilla.command.asking import Server
+    from flotilla.command.connection import Server
 
 _WHAT = ("produce", "consume", "end-to-end")
 _EXAMPLES = examples(
@@ -20,23 +20,47 @@ _EXAMPLES = examples(
 
 
 @click.command(cls=Command, epilog=_EXAMPLES)
-@click.argument("what", type=click.Choice([*_WHAT, "all"]), default="all", metavar="[WHAT]", help="|".join(_WHAT))
-@click.argument("topic", required=False, metavar="[TOPIC]", shell_complete=completing.topics, help="an own one, if any")
-@click.option("--records", type=COUNT, default=1_000_000, metavar="N", help="end after so many (1000000)")
-@click.option("--seconds", type=DURATION, default=5, metavar="TIME", help="or after so long, if that is sooner (5s)")
-@click.option("--size", type=SIZE, default=100, metavar="SIZE", help="of a record (100)")
-@click.option("--partitions", type=COUNT, default=4, metavar="N", help="of the topic that is made (4)")
-@click.option("--replication", type=COUNT, default=3, metavar="N", help="of the topic that is made (3)")
-@click.option("--rate", type=COUNT, default=500, metavar="N", help="records a second, for end-to-end (500)")
+@click.argument(
+    "what",
+    type=click.Choice([*_WHAT, "all"]),
+    default="all",
+    metavar="[WHAT]",
+    help=f"Measurement: {', '.join(_WHAT)}, or all (default).",
+)
+@click.argument(
+    "topic",
+    required=False,
+    metavar="[TOPIC]",
+    shell_complete=completers.topics,
+    help="Existing topic to use instead of a temporary one.",
+)
+@click.option("--records", type=COUNT, default=1_000_000, metavar="N", help="Stop after N records.")
 @click.option(
-    "--route", type=click.Choice(["auto", "direct", "gateway"]), default="auto", help="how records travel (auto)"
+    "--seconds",
+    type=DURATION,
+    default="5s",
+    metavar="TIME",
+    help="Stop after this time, even if fewer than --records were measured.",
+)
+@click.option("--size", type=SIZE, default=100, metavar="SIZE", help="Size of a record in bytes, or e.g. 1KiB.")
+@click.option("--partitions", type=COUNT, default=4, metavar="N", help="Partitions of the temporary topic.")
+@click.option("--replication", type=COUNT, default=3, metavar="N", help="Replicas of each of its partitions.")
+@click.option("--rate", type=COUNT, default=500, metavar="N", help="Records per second of end-to-end.")
+@click.option(
+    "--route",
+    type=click.Choice(["auto", "direct", "gateway"]),
+    default="auto",
+    help="Send to brokers (direct), through managers (gateway), or direct if possible (auto).",
 )
 @click.option(
-    "--calls", type=click.Choice(["many", "each"]), default="many", help="send many records with a call, or each (many)"
+    "--calls",
+    type=click.Choice(["many", "each"]),
+    default="many",
+    help="Send many records per call (send_many), or one (send).",
 )
-@click.option("--compression", type=click.Choice(["none", "zstd"]), default="none", help="of batches (none)")
-@answers_json
-@asks_servers
+@click.option("--compression", type=click.Choice(["none", "zstd"]), default="none", help="Compression of batches.")
+@json_option
+@connection_options
 def bench(
     server: "Server",
     what: str,
@@ -52,19 +76,19 @@ def bench(
     compression: str,
     as_json: bool,
 ) -> None:
-    """Measure how fast records are produced and consumed, and how long one takes from end to end.
+    """Measure throughput and latency.
 
-    One process, at the speed of this machine and of the way to the servers. Without a topic, one is made, and deleted
-    in the end. One that is named stays: records are added to it by `produce` and `end-to-end`, and `consume` reads from
-    its beginning.
+    One process does all the work, so this machine and its network limit the results. Without TOPIC, a temporary topic
+    is created, and deleted at the end. A given TOPIC is kept: `produce` and `end-to-end` append records to it, and
+    `consume` reads it from the beginning.
 
-    `produce` sends as fast as it can until all is acknowledged, and shows how long that took, from the call on; records
-    that wait for their turn are part of it. `end-to-end` sends at a steady rate, and shows how long each record took
-    until it was read again.
+    `produce` sends as fast as possible. Its latency is the time from the call to the acknowledgement, including the
+    time in the buffer of the producer. `end-to-end` sends at a constant rate. Its latency is the time from the call
+    until the record is consumed.
     """
-    from flotilla.command import benching  # noqa: PLC0415 - it loads the client, which help does not need
+    from flotilla.command import bench_run  # noqa: PLC0415 - imports the client, which help does not need
 
-    plan = benching.Plan(
+    plan = bench_run.Plan(
         what=_WHAT if what == "all" else (what,),
         topic=topic,
         records=records,
@@ -77,4 +101,4 @@ def bench(
         is_each=calls == "each",
         compression=compression,
     )
-    benching.run(server, plan, as_json=as_json)
+    bench_run.run(server, plan, as_json=as_json)

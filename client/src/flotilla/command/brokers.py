@@ -1,11 +1,11 @@
-"""`flotilla brokers`: which there are, and what they hold."""
+"""`flotilla brokers`: list and describe brokers."""
 
 import click
 
-from flotilla.client.admin import BrokerDescription
-from flotilla.command import asking, completing
-from flotilla.command.options import Group, answers_json, asks_servers
-from flotilla.command.speaking import count, say, say_json, table, tell
+from flotilla.client.admin import BrokerDescription, label_brokers
+from flotilla.command import completers, connection
+from flotilla.command.options import Group, connection_options, json_option
+from flotilla.command.output import format_table, print_json, print_lines, print_message
 
 
 @click.group(cls=Group)
@@ -14,41 +14,57 @@ def brokers() -> None:
 
 
 @brokers.command("list")
-@answers_json
-@asks_servers
-def list_(server: asking.Server, as_json: bool) -> None:
-    """Show all brokers."""
-    found = asking.run(server, lambda admin: admin.brokers.list())
+@json_option
+@connection_options
+def list_(server: connection.Server, as_json: bool) -> None:
+    """List brokers."""
+    found = connection.run(server, lambda admin: admin.brokers.list())
     if as_json:
-        say_json({"brokers": found})
+        print_json({"brokers": found})
     elif found:
-        heading = ("id", "url", "rack", "status", "replicas", "leads")
-        rows = [(one.id, one.url, one.rack, status_of(one), len(one.partitions), one.leads) for one in found]
-        say(*table([heading, *rows], numbers=heading[4:]))
+        heading = ("name", "url", "rack", "status", "replicas", "leaders")
+        labels = label_brokers(found)
+        rows = [(labels[one.id], one.url, one.rack, status_of(one), len(one.partitions), one.leads) for one in found]
+        print_lines(*format_table([heading, *rows], numbers=heading[4:]))
     else:
-        tell("there are no brokers yet")
+        print_message("no brokers registered")
 
 
 @brokers.command()
-@click.argument("id_", metavar="ID", shell_complete=completing.brokers, help="its id, the beginning of it, or its URL")
-@answers_json
-@asks_servers
-def describe(server: asking.Server, id_: str, as_json: bool) -> None:
-    """Show a broker and its partitions, as far as one may see their topics."""
-    broker = asking.run(server, lambda admin: admin.brokers.describe(id_))
+@click.argument(
+    "id_",
+    metavar="BROKER",
+    shell_complete=completers.brokers,
+    help="Name, URL or id of the broker, or a prefix of its id.",
+)
+@json_option
+@connection_options
+def describe(server: connection.Server, id_: str, as_json: bool) -> None:
+    """Show a broker and its replicas.
+
+    Replicas of topics that the token has no grant for are omitted.
+    """
+    broker = connection.run(server, lambda admin: admin.brokers.describe(id_))
     if as_json:
-        say_json(broker)
+        print_json(broker)
         return
-    rack = "" if broker.rack is None else f", in rack {broker.rack}"
-    held = f"{count(len(broker.partitions), 'replica')}, of which it leads {broker.leads}"
-    say(f"broker {broker.id} at {broker.url} is {status_of(broker)}{rack}; it holds {held}")
+    rows = [
+        ("name", broker.name),
+        ("id", broker.id),
+        ("url", broker.url),
+        ("rack", broker.rack),
+        ("status", status_of(broker)),
+        ("replicas", len(broker.partitions)),
+        ("leaders", broker.leads),
+    ]
+    print_lines(*format_table(rows))
     if broker.partitions:
-        rows = [(one.topic, one.partition, "leader" if one.is_leader else "follower") for one in broker.partitions]
-        say("", *table([("topic", "partition", "role"), *rows], numbers={"partition"}))
+        held = [(one.topic, one.partition, "leader" if one.is_leader else "follower") for one in broker.partitions]
+        print_lines("", *format_table([("topic", "partition", "role"), *held], numbers={"partition"}))
 
 
 def status_of(broker: BrokerDescription) -> str:
-    """Say how a broker is."""
+    """Return the status of a broker."""
     if not broker.active:
         return "inactive"
-    return "deactivated" if broker.cordoned else "active"
+    return "cordoned" if broker.cordoned else "active"

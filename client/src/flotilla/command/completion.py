@@ -1,4 +1,4 @@
-"""`flotilla completion`: what a shell has to know to complete commands, options, and names that servers know."""
+"""`flotilla completion`: completion scripts for shells."""
 
 import os
 
@@ -7,10 +7,10 @@ from click.shell_completion import BashComplete, add_completion_class, get_compl
 
 from flotilla.command.errors import InputInvalid
 from flotilla.command.options import Command, examples
-from flotilla.command.speaking import say
+from flotilla.command.output import print_lines
 
 _EXAMPLES = examples(
-    'eval "$(flotilla completion bash)"    in this shell; in ~/.bashrc, in each',
+    'eval "$(flotilla completion bash)"    # in this shell; add the line to ~/.bashrc for all',
     "flotilla completion bash > ~/.local/share/bash-completion/completions/flotilla",
     'flotilla completion zsh > "${fpath[1]}/_flotilla"',
     "flotilla completion fish > ~/.config/fish/completions/flotilla.fish",
@@ -33,15 +33,15 @@ complete -o nosort -F %(complete_func)s %(prog_name)s 2> /dev/null || complete -
 
 
 class Bash(BashComplete):
-    """Bash as click knows it, but told the line instead of its words.
+    """Click's completion of bash, but with the whole line instead of its words.
 
-    Bash breaks words at colons, too: the URL in `--url http://a:1` would be five of them.
+    Bash splits words at colons, so the URL in `--url http://a:1` would be several words.
     """
 
     source_template = _BASH
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Take the line so far apart: what is complete, and what is not."""
+        """Split the line into complete words and the incomplete one."""
         line = os.environ["COMP_LINE"]
         words = split_arg_string(line)[1:]
         return (words, "") if line[-1:].isspace() or not words else (words[:-1], words[-1])
@@ -51,16 +51,16 @@ add_completion_class(Bash)
 
 
 @click.command(cls=Command, epilog=_EXAMPLES)
-@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")), help="the shell that it is for")
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")), help="Shell that runs the script.")
 def completion(shell: str) -> None:
-    """Print a script that has a shell complete commands, options, contexts, and names of topics, groups and brokers.
+    """Print a shell completion script.
 
-    Names of topics, groups and brokers come from the servers that the line names, or that are asked without. Where
-    nobody answers within a second, there are none.
+    It completes commands, options, contexts, and names of topics, groups and brokers. Names of topics, groups and
+    brokers come from the server; if it does not answer within 1 s, none are offered.
     """
-    from flotilla.command.main import COMPLETE, NAME, flotilla  # noqa: PLC0415 - it is what loads this module
+    from flotilla.command.main import COMPLETE, NAME, flotilla  # noqa: PLC0415 - it imports this module
 
     kind = get_completion_class(shell)
     if kind is None:
-        raise InputInvalid(f"nothing is known about {shell}")
-    say(kind(flotilla, {}, NAME, COMPLETE).source().rstrip())
+        raise InputInvalid(f"unsupported shell: {shell}")
+    print_lines(kind(flotilla, {}, NAME, COMPLETE).source().rstrip())

@@ -1,4 +1,4 @@
-"""The file with contexts: systems that have a name, so that `--context prod` says where it is and who asks.
+"""The file with contexts: named connections for `--context`.
 
     current = "prod"
 
@@ -7,9 +7,9 @@
     ca = "prod-ca.pem"
     token_file = "~/.flotilla-token"
 
-It never holds a token, only the path of a file that does. Paths are taken from the folder of this file on. It is
-written by hand or by `flotilla contexts`, which keeps no comments. Anything in it that is not understood is an error
-with its line, because a misspelt key could send a command to the wrong system.
+The file never contains a token, only the path of a token file. Relative paths start at the folder of the file. It is
+edited by hand or by `flotilla contexts`, which drops comments. An unknown key is an error with its line number, because
+a misspelt key could send a command to the wrong system.
 """
 
 import json
@@ -27,15 +27,15 @@ from flotilla.command.errors import InputInvalid
 from flotilla.net.urls import parse_url
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-_NAME_RULE = "letters, digits, - and _, at most 64"
+_NAME_RULE = "use letters, digits, - and _, at most 64 characters"
 _KEYS = ("url", "ca", "token_file")
 _TOKENS = {"token", "secret"}
-_NOTE = "# Systems and their names; `flotilla contexts --help` says more. Comments are not kept.\n"
+_NOTE = "# Contexts of the `flotilla` command; see `flotilla contexts --help`. Comments are not kept.\n"
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where a system is, whom to trust, and the file with the token of who asks."""
+    """A named connection: URL, CA bundle and token file."""
 
     url: str
     ca: Path | None = None
@@ -44,32 +44,32 @@ class Context:
 
 @dataclass(frozen=True)
 class Config:
-    """What is in the file."""
+    """The content of the file."""
 
     contexts: Mapping[str, Context] = field(default_factory=lambda: MappingProxyType({}))
     current: str | None = None
 
     def find(self, name: str, named_by: str | None = None) -> Context:
-        """Find a context; raises InputInvalid. `named_by` is what named it, if that is not what people just typed."""
+        """Find a context; raises InputInvalid. `named_by` is the variable that names it, for the error."""
         if name not in self.contexts:
-            near = get_close_matches(name, self.contexts, n=1)
-            known = f"did you mean '{near[0]}'?" if near else "`flotilla contexts list` shows them"
-            why = "" if named_by is None else f", which {named_by} names"
-            raise InputInvalid(f"there is no context '{name}'{why}; {known}")
+            close = get_close_matches(name, self.contexts, n=1)
+            known = f"did you mean '{close[0]}'?" if close else "see `flotilla contexts list`"
+            why = "" if named_by is None else f" (set by {named_by})"
+            raise InputInvalid(f"context '{name}'{why} does not exist; {known}")
         return self.contexts[name]
 
     def with_context(self, name: str, context: Context) -> Self:
-        """Add a context, or change it."""
+        """Add or replace a context."""
         return replace(self, contexts={**self.contexts, name: context})
 
     def without(self, name: str) -> Self:
-        """Leave a context out."""
+        """Remove a context."""
         kept = {known: context for known, context in self.contexts.items() if known != name}
         return replace(self, contexts=kept, current=None if self.current == name else self.current)
 
 
 def find_path(environment: Mapping[str, str]) -> Path | None:
-    """Say where the file is, or would be; None for those who have no home, as in a container."""
+    """Return the path of the file; None if there is no home directory, for example in a container."""
     if environment.get("FLOTILLA_CONFIG"):
         return Path(environment["FLOTILLA_CONFIG"])
     home = environment.get("XDG_CONFIG_HOME") or "~/.config"
@@ -80,15 +80,15 @@ def find_path(environment: Mapping[str, str]) -> Path | None:
 
 
 def expand(path: Path) -> Path:
-    """Put a home in the place of `~` or `~name`; raises ValueError if there is none."""
+    """Expand `~` and `~name`; raises ValueError if the home directory is not found."""
     try:
         return path.expanduser()
     except RuntimeError as error:
-        raise ValueError(f"{str(path)!r} begins with a home that nobody has") from error
+        raise ValueError(f"home directory of {str(path)!r} not found") from error
 
 
 def load(path: Path | None) -> Config:
-    """Read the file; there are no contexts if there is none. Raises InputInvalid."""
+    """Read the file; a missing file has no contexts. Raises InputInvalid."""
     if path is None:
         return Config()
     try:
@@ -96,18 +96,18 @@ def load(path: Path | None) -> Config:
     except (FileNotFoundError, NotADirectoryError):
         return Config()
     except OSError as error:
-        raise InputInvalid(f"the contexts in {path} cannot be read: {error.strerror}") from error
+        raise InputInvalid(f"contexts file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputInvalid(f"the contexts in {path} cannot be read: it is no UTF-8 text") from error
+        raise InputInvalid(f"contexts file {path} cannot be read: not valid UTF-8") from error
     return parse(text, path)
 
 
 def save(path: Path | None, config: Config) -> None:
-    """Replace the file at once, for the owner's eyes only; raises InputInvalid if it cannot be written."""
+    """Replace the file atomically, with mode 0600; raises InputInvalid if it cannot be written."""
     if path is None:
-        raise InputInvalid("there is no home folder to keep contexts in; FLOTILLA_CONFIG names a file instead")
-    path = path.resolve()  # somebody's link to it stays a link
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")  # of this process alone: another may save, too
+        raise InputInvalid("no home directory to store contexts in: set FLOTILLA_CONFIG to the path of a file")
+    path = path.resolve()  # a symbolic link stays a link
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")  # per process: another one may save at the same time
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part.unlink(missing_ok=True)
@@ -117,23 +117,23 @@ def save(path: Path | None, config: Config) -> None:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        raise InputInvalid(f"the contexts in {path} cannot be written: {error.strerror}") from error
+        raise InputInvalid(f"contexts file {path} cannot be written: {error.strerror}") from error
 
 
-# -- what is in it, which is pure ---------------------------------------------------------------------------------
+# -- parsing and formatting, pure ---------------------------------------------------------------------------------
 
 
 def parse(text: str, path: Path) -> Config:
-    """Read what is in the file; raises InputInvalid with the line and the reason."""
+    """Parse the content of the file; raises InputInvalid with the line and the reason."""
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputInvalid(f"{path} is no TOML: {error}") from error
+        raise InputInvalid(f"{path}: invalid TOML: {error}") from error
     return _Reader(text, path).read(found)
 
 
 def write(config: Config) -> str:
-    """Write what is in the file."""
+    """Format the content of the file."""
     lines = [_NOTE]
     if config.current is not None:
         lines.append(f"current = {_quote(config.current)}\n")
@@ -148,7 +148,7 @@ def write(config: Config) -> str:
 def check_name(name: str) -> str:
     """Check a context's name; raises ValueError."""
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a context; it has {_NAME_RULE}")
+        raise ValueError(f"{name!r} is not a valid context name: {_NAME_RULE}")
     return name
 
 
@@ -158,12 +158,12 @@ def check_url(text: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """Write a string as TOML does, which is as JSON does, but for one character."""
+    """Quote a string for TOML: as in JSON, except for DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 class _Reader:
-    """Checks what was found; knows where it stands, to say so."""
+    """Validates the parsed file, and finds the lines of errors."""
 
     def __init__(self, text: str, path: Path) -> None:
         self._lines = text.splitlines()
@@ -173,27 +173,27 @@ class _Reader:
         self._check_keys(found, ("current", "contexts"), "")
         contexts = found.get("contexts", {})
         if not isinstance(contexts, dict):
-            raise self._wrong("", "contexts", "contexts must be tables, as in [contexts.prod]")
+            raise self._wrong("", "contexts", "contexts must be tables, such as [contexts.prod]")
         config = Config({name: self._context(name, values) for name, values in contexts.items()})
         current = found.get("current")
         if current is None:
             return config
         if not isinstance(current, str) or current not in config.contexts:
-            raise self._wrong("", "current", f"current names {current!r}, and there is no such context")
+            raise self._wrong("", "current", f"current context {current!r} does not exist")
         return replace(config, current=current)
 
     def _context(self, name: str, values: object) -> Context:
         section = f"contexts.{name}"
         if not _NAME.fullmatch(name):
-            raise self._wrong("contexts", name, f"{name!r} is no name of a context; it has {_NAME_RULE}")
+            raise self._wrong("contexts", name, f"{name!r} is not a valid context name: {_NAME_RULE}")
         if not isinstance(values, dict):
-            raise self._wrong("contexts", name, f"{section} must be a table, as in [{section}]")
+            raise self._wrong("contexts", name, f"{section} must be a table, such as [{section}]")
         self._check_keys(values, _KEYS, section)
         for key, value in values.items():
             if not isinstance(value, str) or not value or not value.isprintable():
-                raise self._wrong(section, key, f"{section}.{key} must be a text that is not empty")
+                raise self._wrong(section, key, f"{section}.{key} must be a non-empty string of printable characters")
         if "url" not in values:
-            raise self._wrong("", section, f"{section} has no url")
+            raise self._wrong("", section, f"{section} has no key 'url'")
         try:
             url = check_url(values["url"])
         except ValueError as error:
@@ -211,10 +211,10 @@ class _Reader:
     def _check_keys(self, found: Mapping[str, Any], known: tuple[str, ...], section: str) -> None:
         for key in found:
             if key in _TOKENS:
-                reason = f"a {key} does not belong into this file; put it into one of its own, and name it: token_file"
+                reason = f"a {key} must not be in this file: store it in a file of its own, and set token_file"
                 raise self._wrong(section, key, reason)
             if key not in known:
-                raise self._wrong(section, key, f"{key!r} is not known here; these are: {', '.join(known)}")
+                raise self._wrong(section, key, f"unknown key {key!r}; expected: {', '.join(known)}")
 
     def _wrong(self, section: str, key: str, reason: str) -> InputInvalid:
         line = find_line(self._lines, section, key)
@@ -222,7 +222,7 @@ class _Reader:
 
 
 def find_line(lines: list[str], section: str, key: str) -> int | None:
-    """Find the line of a key, or of the heading of a section; None where it is written in a way of its own."""
+    """Find the line of a key or of a section heading; None if it is written in another form."""
     now = ""
     for number, line in enumerate(lines, 1):
         text = line.strip()

@@ -1,28 +1,28 @@
-"""`flotilla consume`: writes records to standard output. The work is in `printing`."""
+"""`flotilla consume`: the options. `consume_output` reads and prints the records."""
 
 import os
 from typing import TYPE_CHECKING
 
 import click
 
-from flotilla.command import completing
-from flotilla.command.options import COUNT, DURATION, Command, asks_servers, examples
+from flotilla.command import completers
+from flotilla.command.options import COUNT, DURATION, Command, connection_options, examples
 
 if TYPE_CHECKING:
-    from flotilla.command.asking import Server
+    from flotilla.command.connection import Server
 
 _HELP = """\
-Write records to standard output, as they come; from now on, unless something else is said.
+Print records to standard output, by default new ones until interrupted.
 
-Records of a partition are in order. A value is followed by a newline, and otherwise as it is, whatever its bytes mean.
-With a group, it goes on where the group is, and what was written counts as done.
+Records of a partition are in order. A value is followed by a newline; its bytes are printed unchanged. With --group,
+the consumer starts at the committed offsets of the group, and commits the records that it has printed.
 
-A template has fields, and \\n, \\t, \\r, \\0 and \\\\; it ends no line by itself:
+A template has fields and the escapes \\n, \\t, \\r, \\0 and \\\\. It adds no newline of its own:
 
 \b
-  %t  topic        %k  key      %h  headers, as in a=1,b=2
-  %p  partition    %v  value    %T  time, in ms since 1970
-  %o  offset                    %%  a percent sign
+  %t  topic        %k  key      %h  headers, such as a=1,b=2
+  %p  partition    %v  value    %T  timestamp, in ms since 1970
+  %o  offset                    %%  percent sign
 """
 _EXAMPLES = examples(
     "flotilla consume orders",
@@ -39,35 +39,46 @@ _EXAMPLES = examples(
     nargs=-1,
     required=True,
     metavar="TOPIC...",
-    shell_complete=completing.topics,
-    help="the topics' names",
+    shell_complete=completers.topics,
+    help="Names of topics.",
 )
-@click.option("--from-beginning", is_flag=True, help="begin with the first record that is there")
-@click.option("--from", "since", metavar="TIME", help="begin there: 2026-01-31T12:00:00Z, or -1h for an hour ago")
-@click.option("--offset", type=click.IntRange(min=0), metavar="N", help="begin there; with --partition")
+@click.option("--from-beginning", is_flag=True, help="Start at the first record.")
+@click.option(
+    "--from",
+    "since",
+    metavar="TIME",
+    help="Start at the first record appended at this time or later, e.g. 2026-01-31T12:00:00Z or -1h.",
+)
+@click.option("--offset", type=click.IntRange(min=0), metavar="N", help="Start at this offset; requires --partition.")
 @click.option(
     "--partition",
     "partitions",
     type=click.IntRange(min=0),
     multiple=True,
     metavar="N",
-    help="only this one; several are fine (all)",
+    help="Read only this partition; may be repeated.  [default: all]",
 )
 @click.option(
     "--group",
     metavar="NAME",
-    shell_complete=completing.groups,
-    help="share the work with others of this group, and remember how far it is",
+    shell_complete=completers.groups,
+    help="Join this consumer group, and commit offsets to it. "
+    "--from and --from-beginning apply without a committed offset.",
 )
-@click.option("--max", "most", type=COUNT, metavar="N", help="end after so many records")
-@click.option("--until-end", is_flag=True, help="end with what is there now")
-@click.option("--timeout", type=DURATION, metavar="TIME", help="end when nothing came for so long, as in 5s")
-@click.option("--format", "shape", metavar="FORMAT", help="value, key-value, json, or a template (value)")
+@click.option("--max", "most", type=COUNT, metavar="N", help="Stop after N records.")
+@click.option("--until-end", is_flag=True, help="Stop at the current end.")
+@click.option("--timeout", type=DURATION, metavar="TIME", help="Stop after this time without a record, e.g. 5s.")
 @click.option(
-    "--key-separator", metavar="TEXT", help="what stands behind the key in key-value, which it asks for (tab)"
+    "--format",
+    "format_name",
+    metavar="FORMAT",
+    help="Output format: value, key-value, json or a template.  [default: value]",
 )
-@click.option("--json", "as_json", is_flag=True, help="the same as --format json: an object per line, for scripts")
-@asks_servers
+@click.option(
+    "--key-separator", metavar="TEXT", help="Separator of --format key-value, which it implies.  [default: tab]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Same as --format json: one object per line.")
+@connection_options
 def consume(
     server: "Server",
     topics: tuple[str, ...],
@@ -79,14 +90,14 @@ def consume(
     most: int | None,
     until_end: bool,
     timeout: int | None,
-    shape: str | None,
+    format_name: str | None,
     key_separator: str | None,
     as_json: bool,
 ) -> None:
-    """Write records to standard output, as they come; from now on, unless something else is said."""
-    from flotilla.command import printing  # noqa: PLC0415 - it loads the client, which help does not need
+    """Print records to standard output."""
+    from flotilla.command import consume_output  # noqa: PLC0415 - imports the client, which help does not need
 
-    wanted = printing.Wanted(
+    spec = consume_output.ConsumeSpec(
         topics=topics,
         partitions=partitions,
         is_from_beginning=from_beginning,
@@ -96,8 +107,8 @@ def consume(
         records_max=most,
         is_until_end=until_end,
         timeout_s=timeout,
-        shape=shape,
+        format_name=format_name,
         separator=None if key_separator is None else os.fsencode(key_separator),
         is_json=as_json,
     )
-    printing.run(server, wanted)
+    consume_output.run(server, spec)

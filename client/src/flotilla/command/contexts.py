@@ -1,4 +1,4 @@
-"""`flotilla contexts`: systems that have a name, in a file, so that `--context prod` says where one is and who asks."""
+"""`flotilla contexts`: named connections for `--context`."""
 
 import os
 from dataclasses import replace
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from flotilla.command import completing, config
+from flotilla.command import completers, config
 from flotilla.command.config import Config, Context
 from flotilla.command.errors import InputInvalid
-from flotilla.command.options import FILE, Group, Parsed, answers_json, examples
-from flotilla.command.speaking import say, say_json, table, tell
+from flotilla.command.options import FILE, Group, ParsedType, examples, json_option
+from flotilla.command.output import format_table, print_json, print_lines, print_message
 
-_NAME = Parsed("name", config.check_name)
-_URL = Parsed("url", config.check_url)
+_NAME = ParsedType("name", config.check_name)
+_URL = ParsedType("url", config.check_url)
 _SETTINGS = ("ca", "token-file")
 _HEADING = ("current", "name", "url", "ca", "token-file")
 
@@ -23,35 +23,36 @@ _HEADING = ("current", "name", "url", "ca", "token-file")
     epilog=examples(
         "flotilla contexts set prod --url https://flotilla.example --token-file ~/.flotilla-token",
         "flotilla topics list --context prod",
-        "flotilla contexts use prod    from now on, without --context",
+        "flotilla contexts use prod    # use it by default, without --context",
     ),
 )
 def contexts() -> None:
-    """Keep systems under names: where one is, whom to trust, and the file with a token.
+    """Manage named connections: URL, CA bundle and token file of a system.
 
-    They are in a file of your own, which FLOTILLA_CONFIG names; by default it is flotilla/config.toml in
-    XDG_CONFIG_HOME, or in ~/.config. It never holds a token, only the path of a file that does.
+    Contexts are stored in the file FLOTILLA_CONFIG, by default flotilla/config.toml in XDG_CONFIG_HOME or ~/.config.
+    The file never contains a token, only the path of a token file.
 
-    A context that --context names decides alone. Without, FLOTILLA_URL decides; without that, the context that
-    FLOTILLA_CONTEXT names, or the current one, and FLOTILLA_TOKEN and FLOTILLA_TLS_CA win over what is in it.
+    With --context, environment variables are ignored. Without it, FLOTILLA_URL takes precedence over the context of
+    FLOTILLA_CONTEXT, and that over the current context; FLOTILLA_TOKEN and FLOTILLA_TLS_CA override the token file and
+    the CA bundle of these.
     """
 
 
 @contexts.command("list")
-@answers_json
+@json_option
 def list_(as_json: bool) -> None:
-    """Show all contexts."""
+    """List contexts."""
     found = config.load(_path())
     if as_json:
-        say_json({"current": found.current, "contexts": [_for_json(*one) for one in found.contexts.items()]})
+        print_json({"current": found.current, "contexts": [_to_json(*one) for one in found.contexts.items()]})
     elif found.contexts:
         rows = [
             ("*" if name == found.current else "", name, one.url, one.ca, one.token_file)
             for name, one in found.contexts.items()
         ]
-        say(*table([_HEADING, *rows]))
+        print_lines(*format_table([_HEADING, *rows]))
     else:
-        tell("there are no contexts yet; `flotilla contexts set --help` says how to make one")
+        print_message("no contexts; create one with `flotilla contexts set NAME --url URL`")
 
 
 @contexts.command(
@@ -62,23 +63,26 @@ def list_(as_json: bool) -> None:
         "flotilla contexts set prod --unset ca",
     ),
 )
-@click.argument("name", type=_NAME, metavar="NAME", shell_complete=completing.contexts, help="the context's name")
-@click.option("--url", type=_URL, metavar="URL", help="where a manager is, or several with commas")
-@click.option("--ca", type=FILE, metavar="FILE", help="who signs its certificate")
-@click.option("--token-file", type=FILE, metavar="FILE", help="a file with a token")
-@click.option("--unset", multiple=True, type=click.Choice(_SETTINGS), help="take a setting away; several are fine")
-@answers_json
+@click.argument("name", type=_NAME, metavar="NAME", shell_complete=completers.contexts, help="Name of the context.")
+@click.option("--url", type=_URL, metavar="URL", help="Base URL of a manager; separate several with commas.")
+@click.option("--ca", type=FILE, metavar="FILE", help="CA bundle to verify server certificates.")
+@click.option("--token-file", type=FILE, metavar="FILE", help="File with a token.")
+@click.option("--unset", multiple=True, type=click.Choice(_SETTINGS), help="Remove a setting; may be repeated.")
+@json_option
 def set_(
     name: str, url: str | None, ca: Path | None, token_file: Path | None, unset: tuple[str, ...], as_json: bool
 ) -> None:
-    """Make a context, or change one: what is not named stays."""
+    """Create or change a context.
+
+    Settings that are not given keep their value.
+    """
     found = config.load(_path())
     before = found.contexts.get(name)
     if before is None and url is None:
-        raise InputInvalid(f"there is no context '{name}' yet: give --url, too")
+        raise InputInvalid(f"context '{name}' does not exist: creating it requires --url")
     for option, value in (("ca", ca), ("token-file", token_file)):
         if value is not None and option in unset:
-            raise InputInvalid(f"--{option} and --unset {option} contradict each other; give one of them")
+            raise InputInvalid(f"--{option} and --unset {option} are mutually exclusive")
     old = before or Context("")
     context = Context(
         url or old.url,
@@ -88,33 +92,43 @@ def set_(
     _save(found.with_context(name, context))
     _show(found, name, context, as_json)
     if found.current != name:
-        tell(f"`flotilla contexts use {name}` makes it the current one")
+        print_message(f"run `flotilla contexts use {name}` to make it the current context")
 
 
 @contexts.command()
 @click.argument(
-    "name", type=_NAME, metavar="[NAME]", required=False, shell_complete=completing.contexts, help="the context's name"
+    "name",
+    type=_NAME,
+    metavar="[NAME]",
+    required=False,
+    shell_complete=completers.contexts,
+    help="Name of the context, unless --none is given.",
 )
-@click.option("--none", is_flag=True, help="have no context be the current one")
+@click.option("--none", is_flag=True, help="Unset the current context.")
 def use(name: str | None, none: bool) -> None:
-    """Have a context be the current one, which holds where nothing else is said."""
+    """Set the current context, which is used without --context."""
     if (name is None) is not none:
-        raise InputInvalid("give the name of a context, or --none")
+        raise InputInvalid("expected the name of a context, or --none")
     found = config.load(_path())
     if name is not None:
         found.find(name)
     _save(replace(found, current=name))
-    say("no context is the current one now" if name is None else f"context '{name}' is the current one now")
+    print_lines("current context unset" if name is None else f"switched to context '{name}'")
     _warn()
 
 
 @contexts.command()
 @click.argument(
-    "name", type=_NAME, metavar="[NAME]", required=False, shell_complete=completing.contexts, help="the context's name"
+    "name",
+    type=_NAME,
+    metavar="[NAME]",
+    required=False,
+    shell_complete=completers.contexts,
+    help="Name of the context.",
 )
-@answers_json
+@json_option
 def show(name: str | None, as_json: bool) -> None:
-    """Show a context: the one that is named, or the current one."""
+    """Show a context, by default the current one."""
     found = config.load(_path())
     named_by = None
     if name is None:
@@ -122,20 +136,20 @@ def show(name: str | None, as_json: bool) -> None:
         name = os.environ.get("FLOTILLA_CONTEXT") or found.current
         named_by = "FLOTILLA_CONTEXT"
     if name is None:
-        raise InputInvalid("no context is the current one; `flotilla contexts use NAME` chooses one")
+        raise InputInvalid("no current context: choose one with `flotilla contexts use NAME`")
     _show(found, name, found.find(name, named_by), as_json)
 
 
 @contexts.command()
-@click.argument("name", type=_NAME, metavar="NAME", shell_complete=completing.contexts, help="the context's name")
-@click.option("--missing-ok", is_flag=True, help="be content if there is none")
+@click.argument("name", type=_NAME, metavar="NAME", shell_complete=completers.contexts, help="Name of the context.")
+@click.option("--missing-ok", is_flag=True, help="Succeed if the context does not exist.")
 def delete(name: str, missing_ok: bool) -> None:
-    """Delete a context. Its token file stays."""
+    """Delete a context. Its token file is kept."""
     found = config.load(_path())
     if not missing_ok:
         found.find(name)
     _save(found.without(name))
-    say(f"context '{name}' is deleted")
+    print_lines(f"context '{name}' deleted")
 
 
 def _path() -> Path | None:
@@ -147,20 +161,20 @@ def _save(changed: Config) -> None:
 
 
 def _keep(path: Path | None) -> Path | None:
-    """Make a path that holds in any folder; one that is a token by mistake is refused, and not shown."""
+    """Make a path absolute. A token given by mistake is rejected without showing it."""
     if path is not None and path.name.startswith("flt_") and not path.exists():
-        raise InputInvalid("what is given for --token-file is a token; put it into a file, and give the file's path")
+        raise InputInvalid("--token-file expects the path of a file, not a token: save the token to a file first")
     if path is not None and not str(path).isprintable():
-        raise InputInvalid(f"{str(path)!r} cannot be kept: a path in the file has printable characters only")
+        raise InputInvalid(f"path {str(path)!r} has characters that are not printable")
     try:
         return None if path is None else config.expand(path).absolute()
     except ValueError as error:
-        raise InputInvalid(f"{error}; write the whole path") from error
+        raise InputInvalid(f"{error}: use an absolute path") from error
 
 
 def _show(found: Config, name: str, context: Context, as_json: bool) -> None:
     if as_json:
-        say_json(_for_json(name, context))
+        print_json(_to_json(name, context))
         return
     rows = [
         ("name", name),
@@ -169,16 +183,16 @@ def _show(found: Config, name: str, context: Context, as_json: bool) -> None:
         ("token-file", context.token_file),
         ("current", "yes" if found.current == name else "no"),
     ]
-    say(*table(rows))
+    print_lines(*format_table(rows))
 
 
 def _warn() -> None:
     if os.environ.get("FLOTILLA_URL"):
-        tell("FLOTILLA_URL is set, and wins over the current context")
+        print_message("FLOTILLA_URL is set and overrides the current context")
     elif os.environ.get("FLOTILLA_CONTEXT"):
-        tell("FLOTILLA_CONTEXT is set, and wins over what the file says")
+        print_message("FLOTILLA_CONTEXT is set and overrides the current context")
 
 
-def _for_json(name: str, context: Context) -> dict[str, str | None]:
+def _to_json(name: str, context: Context) -> dict[str, str | None]:
     files = {"ca": context.ca, "token_file": context.token_file}
     return {"name": name, "url": context.url, **{key: None if at is None else str(at) for key, at in files.items()}}

@@ -1,35 +1,35 @@
-"""What keeps a command that asks servers from its work.
+"""Errors of commands that send requests to servers.
 
-CommandError            the text says what is wrong, and what to do; `exit_code` is the command's
-├── InputInvalid        2: an argument, a variable or a file breaks a rule
-├── Declined            1: somebody was asked whether they are sure, and is not
-├── ServerSilent        1: no server answers; perhaps what was asked for was done
-└── ServerRefused       1: the server does not do it, and says why
+CommandError            the message gives the cause and what to do; `exit_code` is the exit code
+├── InputInvalid        2: an argument, a variable or a file is invalid
+├── Aborted             1: the user has not confirmed
+├── ServerUnavailable   1: no server answered; the request may have taken effect
+└── RequestRejected     1: the server rejected the request
 """
 
 
 class CommandError(Exception):
-    """What keeps a command from its work."""
+    """Base class of errors of commands."""
 
     exit_code = 1
 
 
 class InputInvalid(CommandError):
-    """An argument, a variable or a file breaks a rule."""
+    """An argument, a variable or a file is invalid."""
 
     exit_code = 2
 
 
-class Declined(CommandError):
-    """Somebody was asked whether they are sure, and is not."""
+class Aborted(CommandError):
+    """The user has not confirmed."""
 
     def __init__(self) -> None:
-        super().__init__("nothing was changed")
+        super().__init__("aborted: nothing was changed")
 
 
-class ServerSilent(CommandError):
-    """No server answers."""
+class ServerUnavailable(CommandError):
+    """No server answered; the request may have taken effect."""
 
 
-class ServerRefused(CommandError):
-    """The server does not do it."""
+class RequestRejected(CommandError):
+    """The server rejected the request."""

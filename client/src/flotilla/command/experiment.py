@@ -1,7 +1,4 @@
-"""`flotilla experiment`: producers and consumers as processes of their own, and a checker that proves what they got.
-
-It declares and acts; what an experiment is stands in `flotilla.experiments`, and how it is shown in `reporting`.
-"""
+"""`flotilla experiment`: the commands. The logic is in `flotilla.experiments`, the output in `experiment_report`."""
 
 import asyncio
 import os
@@ -17,45 +14,53 @@ from typing import TextIO
 
 import click
 
-from flotilla.command import asking, reporting
+from flotilla.command import connection, experiment_report
 from flotilla.command.errors import CommandError, InputInvalid
-from flotilla.command.experiment_options import Step, asks_where, has_broker, has_prefix, has_seed, is_single
-from flotilla.command.options import DURATION, FILE, Group, answers_json, examples
-from flotilla.command.speaking import count, say, tell
-from flotilla.experiments import api_calls, api_walk, files, running
-from flotilla.experiments.checking import check as check_logs
+from flotilla.command.experiment_options import (
+    StepCommand,
+    address_options,
+    broker_option,
+    prefix_option,
+    sample_options,
+    step_options,
+)
+from flotilla.command.options import DURATION, FILE, Group, examples, json_option
+from flotilla.command.output import pluralize, print_lines, print_message
+from flotilla.experiments import api_calls, files, runner
+from flotilla.experiments.api_test import CallResult
+from flotilla.experiments.checker import check as check_logs
 from flotilla.experiments.consumer_logs import consumer_file
-from flotilla.experiments.consuming import ConsumerStep
 from flotilla.experiments.errors import ExperimentError, FilesUnusable, LogInvalid
 from flotilla.experiments.plans import PLANS, Plan
-from flotilla.experiments.producing import produce as produce_log
 from flotilla.experiments.samples import make_sample
+from flotilla.experiments.steps import ConsumerStep
+from flotilla.experiments.steps import produce as produce_log
 
 _TASK = (sys.executable, "-P", "-m", "flotilla.command", "experiment")
 _ABOUT_FILES = (
-    "Topics that are not there are made, with one partition. What producers send stands in producer_1.txt and so on, "
-    "in --log-loc; if there is none, it is made up. What consumers got is written to consumer_1.txt and so on."
+    "Missing topics are created, with one partition. Producers send the messages of producer_N.txt in --log-loc; these "
+    "files are generated if there are none. Consumers write what they receive to consumer_N.txt."
 )
 
 
 @click.group(cls=Group)
 def experiment() -> None:
-    """Have producers and consumers work, each a process of its own, and prove that consumers got what they should.
+    """Run producers and consumers as separate processes, and check that each message was received once and in order.
 
-    2P2C and 5P3C run a whole experiment. The other tasks are the single steps of one, and a test of the HTTP API.
+    2P2C and 5P3C run a complete experiment. The other commands run single steps, or test the HTTP API.
     """
 
 
-# -- whole experiments --------------------------------------------------------------------------------------------
+# -- complete experiments --------------------------------------------------------------------------------------------
 
 
-def _declare(plan: Plan) -> None:
-    """Declare the task that runs a plan."""
+def _add_plan_command(plan: Plan) -> None:
+    """Add the command that runs a plan."""
     size = f"{len(plan.producers)} producers and {len(plan.consumers)} consumers"
-    text = f"Run {size}, and check what consumers got.\n\n\b\n{plan}\n\n{_ABOUT_FILES}"
+    text = f"Run {size}, and check what was received.\n\n\b\n{plan}\n\n{_ABOUT_FILES}"
 
     @experiment.command(
-        plan.name, help=text, short_help=f"run {size}", epilog=examples(f"flotilla experiment {plan.name}")
+        plan.name, help=text, short_help=f"Run {size}.", epilog=examples(f"flotilla experiment {plan.name}")
     )
     @click.option(
         "--log-loc",
@@ -63,44 +68,43 @@ def _declare(plan: Plan) -> None:
         "folder",
         type=FILE,
         default=Path(plan.name),
-        show_default=True,
         metavar="DIR",
-        help="the folder with the files",
+        help="Folder with the files of producers and consumers.",
     )
-    @has_prefix
-    @has_seed
-    @has_broker
-    @answers_json
-    @asks_where("broker")
-    def run(server: asking.Server, folder: Path, prefix: str, seed: int, steps: int, as_json: bool) -> int:
-        with _explained(server):
+    @prefix_option
+    @sample_options
+    @broker_option
+    @json_option
+    @address_options("broker")
+    def run(server: connection.Server, folder: Path, prefix: str, seed: int, steps: int, as_json: bool) -> int:
+        with _translate_errors(server):
             if not files.has_producers(folder):
                 files.save_producers(folder, make_sample(plan, seed, steps))
-                tell(f"what producers send was made up, in {folder}")
+                print_message(f"generated producer files in {folder}")
             return _run(plan, server, folder, prefix, as_json)
 
 
 for _plan in PLANS.values():
-    _declare(_plan)
+    _add_plan_command(_plan)
 
 
-def _run(plan: Plan, server: asking.Server, folder: Path, prefix: str, as_json: bool) -> int:
-    """Run a plan whose files are there; return the exit code."""
+def _run(plan: Plan, server: connection.Server, folder: Path, prefix: str, as_json: bool) -> int:
+    """Run a plan with existing producer files; return the exit code."""
     sent = files.load_producers(folder, plan)
     with server.open() as client:
-        running.have_topics(client, [prefix + topic for topic in plan.topics])
-    files.remove_consumers(folder)  # what was found last time stays until there is something new to find
-    setup = running.Setup(plan, folder, prefix, _TASK, _for_steps(server))
+        runner.ensure_topics(client, [prefix + topic for topic in plan.topics])
+    files.remove_consumers(folder)  # results of the last run are kept until servers answer
+    config = runner.RunConfig(plan, folder, prefix, _TASK, _child_environment(server))
     messages = sum(len(log.lines) for log in sent)
     copies = sum(plan.readers(line.topic) for log in sent for line in log.lines)
-    with reporting.progress(messages, copies) as on_progress:
-        asyncio.run(running.run(setup, on_progress))
+    with experiment_report.progress(messages, copies) as on_progress:
+        asyncio.run(runner.run(config, on_progress))
     received = [files.load_consumer(folder, consumer_file(one)) for one in plan.consumers]
-    return reporting.show_report(check_logs(sent, received), as_json)
+    return experiment_report.print_report(check_logs(sent, received), as_json)
 
 
-def _for_steps(server: asking.Server) -> dict[str, str]:
-    """Tell steps whom to ask, and as who. What was said with flags or a context they cannot know."""
+def _child_environment(server: connection.Server) -> dict[str, str]:
+    """Build the environment of step processes: it passes on the connection, which options or a context may have set."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FLOTILLA_")}
     kept["FLOTILLA_URL"] = server.url
     if server.token is not None:
@@ -114,49 +118,49 @@ def _for_steps(server: asking.Server) -> dict[str, str]:
 
 
 @experiment.command(
-    cls=Step,
+    cls=StepCommand,
     epilog=examples(
         "flotilla experiment produce --id 1 --topics T1 T2 T3 --broker 127.0.0.1:8080 --log-loc ./test/5P3C"
     ),
 )
-@is_single
-@answers_json
-@asks_where("broker")
+@step_options
+@json_option
+@address_options("broker")
 def produce(
-    server: asking.Server,
+    server: connection.Server,
     id_: int,
     topics: tuple[str, ...],
     folder: Path,
     prefix: str,
     as_json: bool,
 ) -> None:
-    """Send what producer_N.txt says.
+    """Send the messages of producer_N.txt.
 
-    Lines with the same mark, as in P1-2, are sent at the same time; the next ones when all of them were acknowledged. A
-    file that does not fit is refused before anything is sent.
+    The lines of one step, such as P1-2, are sent concurrently. The next step starts when all of them are acknowledged.
+    An invalid file is rejected before anything is sent.
     """
-    with _explained(server):
+    with _translate_errors(server):
         log = files.load_producer(folder, id_, topics)
         with server.open() as client:
-            running.have_topics(client, [prefix + topic for topic in topics])
-            done = produce_log(client, log, prefix, reporting.make_teller(as_json))
+            runner.ensure_topics(client, [prefix + topic for topic in topics])
+            done = produce_log(client, log, prefix, experiment_report.progress_printer(as_json))
     if not as_json:
-        say(f"producer {id_}: {count(done, 'message')} sent")
+        print_lines(f"producer {id_}: {pluralize(done, 'message')} sent")
 
 
 @experiment.command(
-    cls=Step,
+    cls=StepCommand,
     epilog=examples(
         "flotilla experiment consume --id 1 --topics T1 T2 T3 --broker 127.0.0.1:8080 --log-loc ./test/5P3C"
     ),
 )
-@is_single
-@click.option("--timeout", type=DURATION, metavar="TIME", help="end when nothing has come for so long, as in 10s")
-@click.option("--until-input-ends", is_flag=True, help="end when standard input does, having read what is there")
-@answers_json
-@asks_where("broker")
+@step_options
+@click.option("--timeout", type=DURATION, metavar="TIME", help="Stop after this time without messages, e.g. 10s.")
+@click.option("--until-input-ends", is_flag=True, help="Stop when standard input is closed.")
+@json_option
+@address_options("broker")
 def consume(
-    server: asking.Server,
+    server: connection.Server,
     id_: int,
     topics: tuple[str, ...],
     folder: Path,
@@ -165,15 +169,15 @@ def consume(
     until_input_ends: bool,
     as_json: bool,
 ) -> None:
-    """Write what comes from now on to consumer_N.txt.
+    """Write new messages to consumer_N.txt.
 
-    Ctrl-C ends it, when all that is there by then has been written.
+    On Ctrl-C, the consumer reads up to the current end of its topics and stops.
     """
     topics = tuple(dict.fromkeys(topics))
     names = [prefix + topic for topic in topics]
-    with _explained(server), ExitStack() as stack:
+    with _translate_errors(server), ExitStack() as stack:
         client = stack.enter_context(server.open())
-        running.have_topics(client, names)
+        runner.ensure_topics(client, names)
         file = stack.enter_context(_open_log(folder, id_))
         step = ConsumerStep(
             client.consumer(names, start="latest"),
@@ -181,16 +185,16 @@ def consume(
             id_,
             topics,
             prefix=prefix,
-            tell=reporting.make_teller(as_json),
+            report=experiment_report.progress_printer(as_json),
         )
         if until_input_ends:
-            threading.Thread(target=_await_end_of_input, args=(step.end,), daemon=True).start()
+            threading.Thread(target=_wait_for_eof, args=(step.end,), daemon=True).start()
         if not as_json:
-            tell(f"consumer {id_} has subscribed to {' '.join(topics)}; Ctrl-C ends it")
-        with _ended_by_signals(step.end):
+            print_message(f"consumer {id_} subscribed to {' '.join(topics)}; press Ctrl-C to stop")
+        with _stop_on_signals(step.end):
             done = step.run(timeout)
     if not as_json:
-        say(f"consumer {id_}: {count(done, 'message')} in {folder / consumer_file(id_)}")
+        print_lines(f"consumer {id_}: {pluralize(done, 'message')} in {folder / consumer_file(id_)}")
 
 
 def _open_log(folder: Path, id_: int) -> TextIO:
@@ -202,15 +206,15 @@ def _open_log(folder: Path, id_: int) -> TextIO:
         raise FilesUnusable(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _await_end_of_input(end: Callable[[], None]) -> None:
+def _wait_for_eof(end: Callable[[], None]) -> None:
     while os.read(sys.stdin.fileno(), 1 << 16):
         pass
     end()
 
 
 @contextmanager
-def _ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
-    """Have the first signal end it in good order, and the second at once."""
+def _stop_on_signals(end: Callable[[], None]) -> Iterator[None]:
+    """Stop gracefully on the first signal, and at once on the second."""
     is_first = True
 
     def note(_: int, __: FrameType | None) -> None:
@@ -229,10 +233,10 @@ def _ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(server: asking.Server | None = None) -> Iterator[None]:
-    """Turn what keeps an experiment from its work into what people are told; raises CommandError."""
+def _translate_errors(server: connection.Server | None = None) -> Iterator[None]:
+    """Translate errors of the client and of experiments into CommandError."""
     try:
-        with nullcontext() if server is None else asking.explained(server):
+        with nullcontext() if server is None else connection.translate_errors(server):
             yield
     except (LogInvalid, FilesUnusable) as error:
         raise InputInvalid(str(error)) from error
@@ -244,55 +248,59 @@ def _explained(server: asking.Server | None = None) -> Iterator[None]:
 
 
 @experiment.command(epilog=examples("flotilla experiment check ./test/5P3C"))
-@click.argument("folder", type=FILE, metavar="DIR", help="the folder with the files")
-@answers_json
+@click.argument("folder", type=FILE, metavar="DIR", help="Folder with the files of producers and consumers.")
+@json_option
 def check(folder: Path, as_json: bool) -> int:
-    """Prove that each consumer got exactly what it should, by the files in a folder.
+    """Compare the files of consumers with those of producers.
 
-    Of each of its topics: every message of every producer, once, unchanged, each producer's in order; and all consumers
-    of a topic have seen one order. Exit code 1 if not, and what is wrong, with the line.
+    For each of its topics, a consumer must have received every message of every producer once, unchanged and in the
+    order of the producer. All consumers of a topic must have received the same order. If a check fails, the exit code
+    is 1, and each problem is printed with its line.
     """
-    with _explained():
-        return reporting.show_report(check_logs(*files.load_all(folder)), as_json)
+    with _translate_errors():
+        return experiment_report.print_report(check_logs(*files.load_all(folder)), as_json)
 
 
 @experiment.command(
     epilog=examples("flotilla experiment sample ./test/5P3C", "flotilla experiment sample big --steps 9000")
 )
-@click.argument("folder", type=FILE, metavar="DIR", help="the folder with the files")
-@click.option("--plan", type=click.Choice(tuple(PLANS)), default="5P3C", show_default=True, help="for which experiment")
-@has_seed
-@click.option("--force", is_flag=True, help="write over files that are there")
+@click.argument("folder", type=FILE, metavar="DIR", help="Folder with the files of producers and consumers.")
+@click.option("--plan", type=click.Choice(tuple(PLANS)), default="5P3C", help="Experiment to generate files for.")
+@sample_options
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def sample(folder: Path, plan: str, seed: int, steps: int, force: bool) -> None:
-    """Make up what producers send: producer_1.txt and so on. The same seed makes the same files."""
-    with _explained():
+    """Generate producer files.
+
+    The same seed and number of steps generate the same files.
+    """
+    with _translate_errors():
         if not force and files.has_producers(folder):
-            raise InputInvalid(f"there are files of producers in {folder}: --force writes over them")
+            raise InputInvalid(f"{folder} already has producer files; overwrite them with --force")
         for path in files.save_producers(folder, make_sample(PLANS[plan], seed, steps)):
-            say(str(path))
+            print_lines(str(path))
 
 
 # -- the HTTP API -------------------------------------------------------------------------------------------------
 
 
 @experiment.command("api-test", epilog=examples("flotilla experiment api-test http://127.0.0.1:8080"))
-@click.argument("where", required=False, metavar="[URL]", help="where a manager is: a URL, or host:port")
-@answers_json
-@asks_where("where")
-def api_test(server: asking.Server, as_json: bool) -> int:
-    """Try every call of the HTTP API for people, and the reads of the one for programs, with good and bad input.
+@click.argument("where", required=False, metavar="[URL]", help="URL or host:port of a manager, instead of --url.")
+@json_option
+@address_options("where")
+def api_test(server: connection.Server, as_json: bool) -> int:
+    """Test the HTTP API.
 
-    URL is one, or host:port; without it, it is found as by every command. It uses a topic of its own, which it deletes
-    at the end. Exit code 1 if a call does not answer as it should.
+    All endpoints of the simple API and the read endpoints of the v1 API are called with valid and invalid input. The
+    test creates a topic of its own and deletes it at the end. The exit code is 1 if a response is not as expected.
     """
     topic = f"api-test-{secrets.token_hex(4)}"
-    tried: list[api_walk.Tried] = []
+    tried: list[CallResult] = []
 
-    def tell_of(one: api_walk.Tried) -> None:
+    def report(one: CallResult) -> None:
         tried.append(one)
-        reporting.show_call(one, as_json)
+        experiment_report.print_call(one, as_json)
 
-    with _explained(server):
-        server.probe()  # it is no use to be refused eighty times
-        asyncio.run(api_calls.run(server.urls[0], server.token, server.ca, topic, tell_of))
-    return reporting.show_calls(tried, as_json)
+    with _translate_errors(server):
+        server.probe()  # fail once, not at every call
+        asyncio.run(api_calls.run(server.urls[0], server.token, server.ca, topic, report))
+    return experiment_report.print_calls(tried, as_json)

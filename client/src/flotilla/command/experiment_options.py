@@ -1,4 +1,4 @@
-"""The options of `flotilla experiment`: what single steps and whole experiments have in common."""
+"""Shared options of the commands of `flotilla experiment`."""
 
 import functools
 from collections.abc import Callable
@@ -7,24 +7,24 @@ from typing import Any
 import click
 
 from flotilla.client.errors import ConfigInvalid
-from flotilla.command import completing
+from flotilla.command import completers
 from flotilla.command.errors import InputInvalid
-from flotilla.command.options import COUNT, FILE, Command, Function, asks_servers
+from flotilla.command.options import COUNT, FILE, Command, Function, connection_options
 from flotilla.experiments.samples import STEPS
 from flotilla.myqueue.texts import parse_broker
 
 TOPICS = "--topics"
 
 
-class Step(Command):
-    """A command whose `--topics` takes all values up to the next option, as in `--topics T1 T2 T3`."""
+class StepCommand(Command):
+    """A command whose `--topics` takes several values, as in `--topics T1 T2 T3`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Name the option before each value, which click understands."""
-        return super().parse_args(ctx, spread(args, TOPICS))
+        """Repeat the option before each value, as click expects it."""
+        return super().parse_args(ctx, repeat_flag(args, TOPICS))
 
 
-def spread(arguments: list[str], flag: str) -> list[str]:
+def repeat_flag(arguments: list[str], flag: str) -> list[str]:
     """Repeat a flag before each of its values: `--topics a b` becomes `--topics a --topics b`."""
     found: list[str] = []
     is_open = False
@@ -37,14 +37,14 @@ def spread(arguments: list[str], flag: str) -> list[str]:
     return found
 
 
-def asks_where(name: str) -> Callable[[Function], Function]:
-    """Declare what `asks_servers` does, where an argument of that name says where to ask as `--url` does.
+def address_options(name: str) -> Callable[[Function], Function]:
+    """Add the connection options, with a parameter `name` that replaces `--url`.
 
-    It counts before anybody has looked for a token: so a token goes only where it was meant to go.
+    It is applied before credentials are resolved, so that a token is sent only to the system that it belongs to.
     """
 
     def declare(function: Function) -> Function:
-        asks = asks_servers(function)
+        asks = connection_options(function)
 
         @functools.wraps(asks)
         def ask(*args: object, **given: Any) -> Any:  # noqa: ANN401 - whatever the command has
@@ -60,40 +60,51 @@ def asks_where(name: str) -> Callable[[Function], Function]:
     return declare
 
 
-def has_broker(function: Function) -> Function:
-    """Declare where a manager is, in fewer letters than a URL; `asks_where("broker")` reads it."""
-    text = "where a manager is, or a URL, instead of --url"
+def broker_option(function: Function) -> Function:
+    """Add `--broker`, the address of a manager; `address_options("broker")` reads it."""
+    text = "Address or URL of a manager, instead of --url."
     return click.option("--broker", metavar="HOST:PORT", help=text)(function)
 
 
-def has_prefix(function: Function) -> Function:
-    """Declare what names of topics begin with."""
-    text = "what names of topics on the servers begin with; files do not have it"
-    return click.option("--prefix", default="", metavar="TEXT", help=text)(function)
+def prefix_option(function: Function) -> Function:
+    """Add `--prefix`."""
+    text = "Prefix of topic names on the servers; names in the files have none."
+    return click.option("--prefix", default="", show_default=False, metavar="TEXT", help=text)(function)
 
 
-def has_seed(function: Function) -> Function:
-    """Declare what samples are made from."""
-    seed = click.option("--seed", type=int, default=1, show_default=True, help="other seeds make up other messages")
-    steps = click.option("--steps", type=COUNT, default=STEPS, show_default=True, metavar="N", help="of each producer")
+def sample_options(function: Function) -> Function:
+    """Add the options of generated files."""
+    seed = click.option("--seed", type=int, default=1, metavar="N", help="Seed of generated producer files.")
+    steps = click.option(
+        "--steps", type=COUNT, default=STEPS, metavar="N", help="Steps per producer in generated files."
+    )
     return seed(steps(function))
 
 
-def is_single(function: Function) -> Function:
-    """Declare what a single step has."""
+def step_options(function: Function) -> Function:
+    """Add the options of single steps."""
     for option in (
-        has_prefix,
-        click.option("--log-loc", "--log_loc", "folder", type=FILE, required=True, metavar="DIR", help="the folder"),
-        has_broker,
+        prefix_option,
+        click.option(
+            "--log-loc", "--log_loc", "folder", type=FILE, required=True, metavar="DIR", help="Folder of the files."
+        ),
+        broker_option,
         click.option(
             TOPICS,
             multiple=True,
             required=True,
             metavar="TOPIC...",
-            shell_complete=completing.topics,
-            help="one or several, as in --topics T1 T2",
+            shell_complete=completers.topics,
+            help="One or more topics, e.g. --topics T1 T2.",
         ),
-        click.option("--id", "id_", type=click.IntRange(0), required=True, metavar="N", help="its number"),
+        click.option(
+            "--id",
+            "id_",
+            type=click.IntRange(0),
+            required=True,
+            metavar="N",
+            help="Number of the producer or consumer.",
+        ),
     ):
         option(function)
     return function

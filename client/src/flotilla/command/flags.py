@@ -1,12 +1,12 @@
-"""What the command line says about servers, before anything is made of it."""
+"""Values of the connection options, as given on the command line."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flags:
-    """The options that every command has which asks servers."""
+class ConnectionFlags:
+    """The connection options; None for those that are not given."""
 
     context: str | None = None
     url: str | None = None

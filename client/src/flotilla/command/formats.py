@@ -1,16 +1,15 @@
-r"""How records are written out: as values, as keys and values, as JSON, or by a template. Pure: records in, bytes out.
+r"""Output formats of records: values, keys and values, JSON, or a template. Pure: records in, bytes out.
 
-A template is turned into one pattern of bytes once, and a batch into columns, so that a record costs little more than
-its own formatting. Bytes are written as they are; only JSON, which is text, has base64 for what is no text, under a
-name that says so, as in the HTTP API.
+A template is compiled once into a bytes pattern, and batches are formatted by column, for speed. Bytes are written
+unchanged; JSON has base64 for bytes that are not UTF-8, in fields with the suffix `_base64`, as in the HTTP API.
 
-A template is text with fields in it:
+A template is text with fields:
 
-    %t  topic           %k  key, or nothing               %h  headers, as in a=1,b=2
-    %p  partition       %v  value                         %%  a percent sign
-    %o  offset          %T  time in ms since 1970: the producer's, else when it was stored
+    %t  topic           %k  key, or nothing               %h  headers, such as a=1,b=2
+    %p  partition       %v  value                         %%  percent sign
+    %o  offset          %T  timestamp in ms since 1970: of the producer, else of the append
 
-and `\n`, `\t`, `\r`, `\0`, `\\` for what is hard to type. There is no newline but those that it has.
+and the escapes `\n`, `\t`, `\r`, `\0`, `\\`. No newline is added.
 """
 
 import base64
@@ -33,14 +32,14 @@ _TOKEN = re.compile(r"%(.?)|\\(.?)|[^%\\]+", flags=re.DOTALL)
 
 
 class Format(Protocol):
-    """Writes records out."""
+    """Formats records."""
 
     def write(self, batch: ConsumerBatch, limit: int | None = None) -> bytes:
-        """Write a batch, or the first records of it. Raises BatchInvalid if headers are asked for, and damaged."""
+        """Format a batch, or its first `limit` records. Raises BatchInvalid if headers are needed and damaged."""
 
 
 def parse_format(text: str, separator: bytes = TAB) -> Format:
-    """Find the format that is meant; raises ValueError."""
+    """Parse the name of a format, or a template; raises ValueError."""
     if text == "value":
         return Values()
     if text == "json":
@@ -49,39 +48,39 @@ def parse_format(text: str, separator: bytes = TAB) -> Format:
         return Template(b"%b" + separator.replace(b"%", b"%%") + b"%b\n", (_keys, _values))
     if "%" in text:
         return _parse_template(text)
-    raise ValueError(f"{text!r} is no format; write {', '.join(NAMES)}, or a template as in '%p %o %k %v\\n'")
+    raise ValueError(f"{text!r} is not a format: use {', '.join(NAMES)}, or a template such as '%p %o %k %v\\n'")
 
 
 @dataclass(frozen=True)
 class Values:
-    """A value per line: the fast way."""
+    """One value per line."""
 
     def write(self, batch: ConsumerBatch, limit: int | None = None) -> bytes:
-        """Write the values."""
+        """Format the values."""
         return b"\n".join([*batch.values[:limit], b""])
 
 
 @dataclass(frozen=True)
 class Template:
-    """A pattern, and what is filled into it."""
+    """A bytes pattern, and the columns to fill in."""
 
     pattern: bytes
     columns: tuple[Callable[[ConsumerBatch], Iterable[bytes | int]], ...]
 
     def write(self, batch: ConsumerBatch, limit: int | None = None) -> bytes:
-        """Fill the pattern for each record."""
-        rows = zip(*(column(batch) for column in self.columns), strict=False)  # some columns have no end
+        """Format each record with the pattern."""
+        rows = zip(*(column(batch) for column in self.columns), strict=False)  # some columns are infinite
         records = len(batch) if limit is None else min(limit, len(batch))
         return b"".join(map(self.pattern.__mod__, islice(rows, records)))
 
 
 @dataclass(frozen=True)
 class Json:
-    """A JSON object per line."""
+    """One JSON object per line."""
 
     def write(self, batch: ConsumerBatch, limit: int | None = None) -> bytes:
-        """Write the objects. What a record does not have is left out."""
-        return _encoder.encode_lines([_for_json(record) for record in islice(batch, limit)])
+        """Format the objects; fields that a record does not have are omitted."""
+        return _encoder.encode_lines([_to_json(record) for record in islice(batch, limit)])
 
 
 _encoder = msgspec.json.Encoder()
@@ -152,16 +151,18 @@ def _parse_template(text: str) -> Template:
             pattern += match[0].encode(errors="surrogateescape")
         else:
             known = " ".join(f"%{name}" for name in [*_FIELDS, "%"])
-            raise ValueError(f"the format has {match[0]!r}; there are {known}, and \\n \\t \\r \\0 \\\\")
+            raise ValueError(
+                f"unknown field {match[0]!r} in the template; supported: {known}, and \\n \\t \\r \\0 \\\\"
+            )
     if not columns:
-        raise ValueError(f"the format {text!r} shows nothing of a record; it needs a field, as in '%v\\n'")
+        raise ValueError(f"template {text!r} has no field, such as %v")
     return Template(pattern, tuple(columns))
 
 
 # -- JSON ---------------------------------------------------------------------------------------------------------
 
 
-def _for_json(record: Any) -> dict[str, Any]:  # noqa: ANN401 - a ConsumerRecord, of which mypy knows more than islice
+def _to_json(record: Any) -> dict[str, Any]:  # noqa: ANN401 - a ConsumerRecord, of which mypy knows more than islice
     topic, partition, offset, timestamp_ms, key, value, headers, append_time_ms = record
     found = {"topic": topic, "partition": partition, "offset": offset, "append_time_ms": append_time_ms}
     if timestamp_ms is not None:

@@ -1,62 +1,79 @@
-"""`flotilla groups`: list and describe consumer groups, have them go on elsewhere, delete them."""
+"""`flotilla groups`: list, describe, reset and delete consumer groups."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import click
 
 from flotilla.client.admin import GroupDescription, GroupReset
-from flotilla.command import asking, completing
-from flotilla.command.options import Group, Parsed, answers_json, asks_servers, confirms, examples, group_argument
-from flotilla.command.speaking import confirm, count, is_to_confirm, say, say_json, table, tell
-from flotilla.command.units import parse_time, write_duration
+from flotilla.command import completers, connection
+from flotilla.command.options import (
+    Group,
+    ParsedType,
+    connection_options,
+    examples,
+    group_argument,
+    json_option,
+    yes_option,
+)
+from flotilla.command.output import (
+    confirm,
+    format_table,
+    needs_confirmation,
+    pluralize,
+    print_json,
+    print_lines,
+    print_message,
+)
+from flotilla.command.timestamps import parse_timestamp
+from flotilla.units import write_duration
 
 
-def _moment(text: str) -> datetime | Literal["earliest", "latest"]:
+def _reset_target(text: str) -> datetime | Literal["earliest", "latest"]:
     ends: dict[str, Literal["earliest", "latest"]] = {"earliest": "earliest", "latest": "latest"}
-    return ends.get(text) or parse_time(text)
+    return ends.get(text) or parse_timestamp(text, datetime.now(UTC))
 
 
-def _place(text: str) -> tuple[str, int]:
+def _topic_partition(text: str) -> tuple[str, int]:
     topic, _, index = text.rpartition(":")
     if not topic or not index.isdecimal():
-        raise ValueError(f"{text!r} is no partition of a topic; write it as in orders:0")
+        raise ValueError(f"{text!r} is not TOPIC:PARTITION, such as orders:0")
     return topic, int(index)
 
 
 @click.group(cls=Group)
 def groups() -> None:
-    """List and describe consumer groups, have them go on elsewhere, delete them."""
+    """Manage consumer groups: list, describe, reset offsets, delete."""
 
 
 @groups.command("list")
-@answers_json
-@asks_servers
-def list_(server: asking.Server, as_json: bool) -> None:
-    """Show all groups."""
-    found = asking.run(server, lambda admin: admin.groups.list())
+@json_option
+@connection_options
+def list_(server: connection.Server, as_json: bool) -> None:
+    """List consumer groups."""
+    found = connection.run(server, lambda admin: admin.groups.list())
     if as_json:
-        say_json({"groups": found})
+        print_json({"groups": found})
     elif found:
         heading = ("name", "state", "members", "strategy", "topics")
         rows = [(one.name, one.state, one.members, one.strategy, " ".join(one.topics)) for one in found]
-        say(*table([heading, *rows], numbers={"members"}))
+        print_lines(*format_table([heading, *rows], numbers={"members"}))
     else:
-        tell("there are no groups yet; one begins when a consumer joins it, or commits to it")
+        print_message("no consumer groups found; a group is created when a consumer joins it or commits offsets")
 
 
 @groups.command()
 @group_argument
-@answers_json
-@asks_servers
-def describe(server: asking.Server, group: str, as_json: bool) -> None:
-    """Show a group: its members, how far it has come, and what is left to read."""
-    found = asking.run(server, lambda admin: admin.groups.describe(group))
+@json_option
+@connection_options
+def describe(server: connection.Server, group: str, as_json: bool) -> None:
+    """Show members, committed offsets and lag of a group."""
+    found = connection.run(server, lambda admin: admin.groups.describe(group))
     if as_json:
-        say_json({**{name: getattr(found, name) for name in found.__struct_fields__}, "lag": found.lag})
+        print_json({**{name: getattr(found, name) for name in found.__struct_fields__}, "lag": found.lag})
     else:
-        say(*_describe(found))
+        print_lines(*_describe(found))
 
 
 @groups.command(
@@ -69,116 +86,117 @@ def describe(server: asking.Server, group: str, as_json: bool) -> None:
 @group_argument
 @click.option(
     "--to",
-    type=Parsed("where", _moment),
+    type=ParsedType("where", _reset_target),
     metavar="WHERE",
-    help="earliest, latest, or a moment, which is UTC unless it says otherwise",
+    help="Move to `earliest`, `latest`, or the first record appended at a time, e.g. 2026-01-31T12:00:00Z "
+    "(without time zone: UTC) or -1h.",
 )
-@click.option("--offset", type=int, metavar="OFFSET", help="this offset, in each partition")
-@click.option("--shift", type=int, metavar="N", help="so many records further, or back if it is below 0")
+@click.option("--offset", type=int, metavar="OFFSET", help="Move to this offset in every partition.")
+@click.option("--shift", type=int, metavar="N", help="Move by N records; a negative N moves back.")
 @click.option(
     "--topic",
     "topics",
     multiple=True,
     metavar="TOPIC",
-    shell_complete=completing.topics,
-    help="only this topic; several are fine",
+    shell_complete=completers.topics,
+    help="Limit to this topic; may be repeated.",
 )
 @click.option(
     "--partition",
     "partitions",
     multiple=True,
-    type=Parsed("topic:n", _place),
+    type=ParsedType("topic:n", _topic_partition),
     metavar="TOPIC:N",
-    help="only this partition, as in orders:0; several are fine",
+    help="Limit to this partition, e.g. orders:0; may be repeated.",
 )
-@click.option("--force", is_flag=True, help="also if it has members, which are taken out")
-@click.option("--dry-run", is_flag=True, help="only show what would become of it")
-@confirms
-@answers_json
-@asks_servers
+@click.option("--force", is_flag=True, help="Also reset a group with members; they are removed and join again.")
+@click.option("--dry-run", is_flag=True, help="Show the new offsets without changing them.")
+@yes_option
+@json_option
+@connection_options
 def reset(
-    server: asking.Server,
+    server: connection.Server,
     group: str,
     dry_run: bool,
-    is_sure: bool,
+    yes: bool,
     as_json: bool,
     **where: Any,  # noqa: ANN401 - as `groups.reset` has it
 ) -> None:
-    """Have a group go on elsewhere, in some topics or partitions, or everywhere.
+    """Reset the committed offsets of a group.
 
-    What lies outside of a partition is brought to its nearest end. A group with members refuses: stop them first, or
-    use --force, which takes them out; they join again, and begin where they are told.
+    By default all its partitions are reset. An offset outside a partition is moved to the nearest end. A group with
+    members is rejected: stop them first, or use --force. Removed members join again and continue at the new offsets.
     """
     _check_where(where)
 
     def act(*, dry_run: bool) -> tuple[GroupReset, ...]:
-        return asking.run(server, lambda admin: admin.groups.reset(group, dry_run=dry_run, **_target(where)))
+        return connection.run(server, lambda admin: admin.groups.reset(group, dry_run=dry_run, **_target(where)))
 
-    if not dry_run and is_to_confirm(is_sure):
-        tell("\n".join(_moves(act(dry_run=True))))
-        confirm(f"have group '{group}' go on there?", is_sure)
+    if not dry_run and needs_confirmation(yes):
+        print_message("\n".join(_moves(act(dry_run=True))))
+        confirm(f"Reset the offsets of group '{group}' as shown?", yes)
     done = act(dry_run=dry_run)
     if as_json:
-        say_json({"dry_run": dry_run, "partitions": done})
+        print_json({"dry_run": dry_run, "partitions": done})
     else:
-        say(*_moves(done))
+        print_lines(*_moves(done))
 
 
 @groups.command()
 @group_argument
-@click.option("--force", is_flag=True, help="also if it has members, which are taken out")
-@click.option("--missing-ok", is_flag=True, help="be content if there is none")
-@confirms
-@answers_json
-@asks_servers
-def delete(server: asking.Server, group: str, force: bool, missing_ok: bool, is_sure: bool, as_json: bool) -> None:
-    """Delete a group and what it has committed. Records stay."""
-    confirm(f"delete group '{group}' and what it has committed?", is_sure)
-    asking.run(server, lambda admin: admin.groups.delete(group, force=force, missing_ok=missing_ok))
+@click.option("--force", is_flag=True, help="Also delete a group with members; they are removed.")
+@click.option("--missing-ok", is_flag=True, help="Succeed if the group does not exist.")
+@yes_option
+@json_option
+@connection_options
+def delete(server: connection.Server, group: str, force: bool, missing_ok: bool, yes: bool, as_json: bool) -> None:
+    """Delete a group and its committed offsets. Records are kept."""
+    confirm(f"Delete group '{group}' and its committed offsets?", yes)
+    connection.run(server, lambda admin: admin.groups.delete(group, force=force, missing_ok=missing_ok))
     if as_json:
-        say_json({"status": "ok"})
+        print_json({"status": "ok"})
     else:
-        say(f"group '{group}' is deleted")
+        print_lines(f"group '{group}' deleted")
 
 
 def _check_where(where: Mapping[str, Any]) -> None:
-    """Check that one place is said, and topics or partitions; raises click.UsageError."""
+    """Check that there is one target, and topics or partitions; raises click.UsageError."""
     ways = [f"--{name}" for name in ("to", "offset", "shift") if where[name] is not None]
     if not ways:
         raise click.UsageError("One of --to, --offset and --shift is required.")
     if len(ways) > 1:
-        raise click.UsageError(f"{' and '.join(ways)} are not allowed together.")
+        raise click.UsageError(f"{' and '.join(ways)} are mutually exclusive.")
     if where["topics"] and where["partitions"]:
-        raise click.UsageError("--topic and --partition are not allowed together.")
+        raise click.UsageError("--topic and --partition are mutually exclusive.")
 
 
 def _target(where: Mapping[str, Any]) -> dict[str, Any]:
     return {**where, "topics": where["topics"] or None, "partitions": where["partitions"] or None}
 
 
-# -- how it is written --------------------------------------------------------------------------------------------
+# -- formatting --------------------------------------------------------------------------------------------
 
 
 def _moves(partitions: Sequence[GroupReset]) -> list[str]:
     rows = [(one.topic, one.partition, one.old_offset, one.new_offset) for one in partitions]
-    return table([("topic", "partition", "old", "new"), *rows], numbers={"partition", "old", "new"})
+    return format_table([("topic", "partition", "old", "new"), *rows], numbers={"partition", "old", "new"})
 
 
 def _describe(group: GroupDescription) -> list[str]:
-    """Write down a group for people."""
-    members = count(len(group.members), "member")
-    lag = "lag not known" if group.lag is None else f"lag {group.lag}"
-    lines = [f"group '{group.name}' is {group.state}, with {members}, generation {group.generation}, {lag}"]
+    """Format a group."""
+    members = pluralize(len(group.members), "member")
+    lag = "lag unknown" if group.lag is None else f"lag {group.lag}"
+    lines = [f"group '{group.name}': {group.state}, {members}, generation {group.generation}, {lag}"]
     if group.members:
         rows = [
             (one.id, len(one.assigned), " ".join(one.topics), write_duration(one.timeout_ms)) for one in group.members
         ]
-        lines += ["", *table([("member", "partitions", "topics", "timeout"), *rows], numbers={"partitions"})]
+        lines += ["", *format_table([("member", "partitions", "topics", "timeout"), *rows], numbers={"partitions"})]
     if group.partitions:
         heading = ("topic", "partition", "owner", "committed", "first", "next", "lag", "note")
         places = [
             (one.topic, one.partition, one.owner, one.committed, one.first_offset, one.next_offset, one.lag, one.note)
             for one in group.partitions
         ]
-        lines += ["", *table([heading, *places], numbers=("partition", "committed", "first", "next", "lag"))]
+        lines += ["", *format_table([heading, *places], numbers=("partition", "committed", "first", "next", "lag"))]
     return lines

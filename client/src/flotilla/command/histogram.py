@@ -1,7 +1,7 @@
-"""How long things took: percentiles, and a picture of them in text. Pure.
+"""Percentiles and text histograms of latencies. Pure.
 
-A percentile is one of the measurements, never a value between two: the smallest that so many of 100 do not exceed.
-Buckets grow as 1, 2, 5, 10: latencies spread over powers of ten, and equal steps would put nearly all into one.
+A percentile is one of the samples (nearest rank), never interpolated. Bucket bounds grow as 1, 2, 5, 10: latencies
+spread over powers of ten, and equal buckets would put nearly all samples into one.
 """
 
 import math
@@ -16,7 +16,7 @@ _US = 1e-6
 
 @dataclass(frozen=True)
 class Latencies:
-    """What of a number of measurements is worth telling, in seconds."""
+    """Percentiles of latencies, in seconds."""
 
     count: int
     p50_s: float
@@ -26,11 +26,11 @@ class Latencies:
     max_s: float
 
     @classmethod
-    def of(cls, took_s: Sequence[float]) -> "Latencies | None":
-        """Sum measurements up; None if there are none."""
-        if not took_s:
+    def of(cls, latencies_s: Sequence[float]) -> "Latencies | None":
+        """Compute the percentiles; None without samples."""
+        if not latencies_s:
             return None
-        ordered = sorted(took_s)
+        ordered = sorted(latencies_s)
         return cls(
             count=len(ordered),
             p50_s=percentile(ordered, 50.0),
@@ -43,7 +43,7 @@ class Latencies:
 
 @dataclass(frozen=True)
 class Bucket:
-    """How many measurements lie above one bound, and not above the other."""
+    """Number of samples in (above_s, upto_s]."""
 
     above_s: float
     upto_s: float
@@ -51,17 +51,17 @@ class Bucket:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Find the smallest measurement that so many of a hundred do not exceed; they are in order, and some."""
-    # Rounded, since 99.9 of a hundred is no number that a computer has: 999 of 1000 must not become 1000.
+    """Return a percentile of sorted samples, by nearest rank; there must be at least one."""
+    # Rounded, because 99.9 is not exact in binary: rank 999 of 1000 must not become 1000.
     rank = math.ceil(round(percent / 100 * len(ordered), 6))
     return ordered[max(rank, 1) - 1]
 
 
-def make_buckets(took_s: Sequence[float]) -> list[Bucket]:
-    """Count measurements by bucket: from the first that has any to the last, with empty ones between them."""
-    if not took_s:
+def make_buckets(latencies_s: Sequence[float]) -> list[Bucket]:
+    """Count samples per bucket, from the first non-empty bucket to the last."""
+    if not latencies_s:
         return []
-    ordered = sorted(took_s)
+    ordered = sorted(latencies_s)
     bounds = _bounds(ordered[0], ordered[-1])
     ranks = [bisect_left(ordered, math.nextafter(bound, math.inf)) for bound in bounds]
     return [
@@ -70,7 +70,7 @@ def make_buckets(took_s: Sequence[float]) -> list[Bucket]:
 
 
 def _bounds(smallest: float, largest: float) -> list[float]:
-    """List bounds of 1, 2 or 5 times a power of ten, from below the smallest to the first that reaches the largest."""
+    """List bounds of 1, 2 or 5 times a power of ten that enclose the samples."""
     exponent = math.floor(math.log10(max(smallest, _US)))
     series = [float(f"{step}e{exponent + more}") for more in range(-1, 14) for step in _STEPS]
     below = max((at for at, bound in enumerate(series) if bound < smallest), default=0)
@@ -79,10 +79,10 @@ def _bounds(smallest: float, largest: float) -> list[float]:
 
 
 def draw(buckets: Sequence[Bucket], width: int = 40) -> list[str]:
-    """Draw a bar for each bucket; the longest has the width."""
+    """Draw a bar for each bucket, the longest with the given width."""
     if not buckets:
         return []
-    names = [f"{write_ms(one.above_s)} - {write_ms(one.upto_s)} ms" for one in buckets]
+    names = [f"{format_ms(one.above_s)} - {format_ms(one.upto_s)} ms" for one in buckets]
     room, most = max(map(len, names)), max(one.count for one in buckets)
     total = sum(one.count for one in buckets)
     return [
@@ -92,11 +92,11 @@ def draw(buckets: Sequence[Bucket], width: int = 40) -> list[str]:
 
 
 def _bar(part: float, width: int) -> str:
-    eighths = math.ceil(part * width * 8)  # whatever is not 0 is seen
+    eighths = math.ceil(part * width * 8)  # a count above 0 is always visible
     full, rest = divmod(eighths, 8)
     return (_EIGHTHS[8] * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
 
 
-def write_ms(seconds: float) -> str:
-    """Write a time in milliseconds, with three digits that matter."""
+def format_ms(seconds: float) -> str:
+    """Format a time in milliseconds, with three significant digits."""
     return f"{float(f'{seconds * 1000:.3g}'):,.10g}"

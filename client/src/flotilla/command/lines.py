@@ -1,9 +1,9 @@
-"""Cuts what is read into lines, and lines into keys and values. Pure: blocks of bytes in, records out.
+"""Splits input into lines, and lines into keys and values. Pure: blocks of bytes in, records out.
 
-A line is what stands before a newline; what stands behind the last newline is a line, too, unless it is empty. An empty
-line is a line. Bytes are passed on as they are, whatever they mean: a carriage return stays where it is.
+A line ends with a newline; bytes after the last newline are a line, too. An empty line is a line. All other bytes are
+kept, including carriage returns.
 
-Invariant: the lines of all blocks, with newlines between them, are what was read.
+Invariant: the lines of all blocks, joined with newlines, are the input.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from typing import NamedTuple
 from flotilla.records import BODY_BYTES_MAX
 
 
-class LineRefused(Exception):
-    """A line cannot become a record; those before it can. `at` is its place among the lines that were given."""
+class LineInvalid(Exception):
+    """A line cannot become a record; earlier ones can. `at` is its index among the given lines."""
 
     def __init__(self, at: int, reason: str) -> None:
         super().__init__(reason)
@@ -21,23 +21,23 @@ class LineRefused(Exception):
 
 
 class Rows(NamedTuple):
-    """Lines as columns of records; without keys if nobody asked for them."""
+    """Lines as columns of records; `keys` is None if lines have no keys."""
 
     values: Sequence[bytes]
     keys: Sequence[bytes | None] | None
 
 
-class Cutter:
-    """Cuts blocks into lines, and keeps what has no end yet."""
+class LineSplitter:
+    """Splits blocks into lines, and buffers an incomplete line."""
 
     def __init__(self, line_bytes_max: int = BODY_BYTES_MAX) -> None:
-        """Hold no more than so many bytes of a line that does not end."""
+        """Buffer at most `line_bytes_max` bytes of an incomplete line."""
         self._bytes_max = line_bytes_max
         self._pieces: list[bytes] = []
         self._held = 0
 
-    def cut(self, block: bytes) -> list[bytes]:
-        """Return the lines that end in this block. Raises LineRefused if a line does not end at all."""
+    def feed(self, block: bytes) -> list[bytes]:
+        """Return the lines that end in this block. Raises LineInvalid if the incomplete line is too long."""
         lines = block.split(b"\n")
         last = lines.pop()
         if not lines:
@@ -52,23 +52,23 @@ class Cutter:
         self._pieces.append(piece)
         self._held += len(piece)
         if self._held > self._bytes_max:
-            raise LineRefused(0, f"it is longer than {self._bytes_max} bytes; no record can be")
+            raise LineInvalid(0, f"longer than {self._bytes_max} bytes, the maximum size of a record")
 
-    def end(self) -> list[bytes]:
-        """Return what stands behind the last newline, if anything does."""
+    def flush(self) -> list[bytes]:
+        """Return the bytes after the last newline as a line, if there are any."""
         last, self._pieces, self._held = b"".join(self._pieces), [], 0
         return [last] if last else []
 
 
 def split_keys(lines: Sequence[bytes], separator: bytes, *, is_optional: bool = False) -> Rows:
-    """Take each line's key from before the first separator. Raises LineRefused if there is none, and must be."""
+    """Split each line at the first separator. Raises LineInvalid if one has none and keys are not optional."""
     if not lines:
         return Rows((), ())
     keys, separators, values = zip(*(line.partition(separator) for line in lines), strict=True)
     if b"" not in separators:
         return Rows(values, keys)
     if not is_optional:
-        raise LineRefused(separators.index(b""), f"it has no {separator.decode(errors='replace')!r} behind a key")
+        raise LineInvalid(separators.index(b""), f"no separator {separator.decode(errors='replace')!r} after the key")
     found = list(zip(lines, keys, separators, values, strict=True))
     return Rows(
         [value if has else line for line, _, has, value in found],

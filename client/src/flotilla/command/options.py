@@ -1,14 +1,14 @@
-"""What commands have in common on the command line: who is asked, `--json`, `--yes`, and values as people write them.
+"""Shared options of commands: the connection, `--json`, `--yes`, and types for sizes, durations and counts.
 
     @click.command(cls=Command, epilog=examples("flotilla shout orders --for 5m"))
     @topic_argument
-    @click.option("--for", "seconds", type=DURATION, metavar="TIME", help="for how long")
-    @answers_json
-    @asks_servers
-    def shout(server: asking.Server, topic: str, seconds: int | None, as_json: bool) -> None:
+    @click.option("--for", "seconds", type=DURATION, metavar="TIME", help="Duration.")
+    @json_option
+    @connection_options
+    def shout(server: connection.Server, topic: str, seconds: int | None, as_json: bool) -> None:
 
-A command that returns a number ends with it as its exit code. The client library is loaded when a command runs and not
-before, so that help and completion are quick.
+An integer that a command returns is the exit code. The client library is imported when a command runs, so that help and
+completion are fast.
 """
 
 import functools
@@ -19,25 +19,26 @@ from typing import Any, TypeVar
 
 import click
 
-from flotilla.command import completing, units
-from flotilla.command.flags import Flags
-from flotilla.command.speaking import tell
+from flotilla import units
+from flotilla.command import completers
+from flotilla.command.flags import ConnectionFlags
+from flotilla.command.output import print_message
 
 T = TypeVar("T")
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
 
-_SERVERS = "Servers"
+_CONNECTION = "Connection"
 _WIDTH_MAX = 120
-_WHO = (
-    "Who asks is told by a token, in FLOTILLA_TOKEN or --token-file, or by the secret that all servers share, in "
-    "FLOTILLA_SECRET or --secret-file. Files win over variables, and a token over a secret. --context stands for a "
-    "URL, a CA and a token file that have a name (`flotilla contexts`); variables do not count then."
+_AUTHENTICATION = (
+    "Authenticate with a token (FLOTILLA_TOKEN or --token-file) or with the secret that all servers share "
+    "(FLOTILLA_SECRET or --secret-file). Options take precedence over variables, and tokens over secrets. With "
+    "--context, variables are ignored; see `flotilla contexts --help`."
 )
 
 
 class Command(click.Command):
-    """A command whose help tells the options that are about servers apart from its own."""
+    """A command whose help shows the connection options in a section of their own."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, in two sections."""
@@ -46,56 +47,56 @@ class Command(click.Command):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
-                (servers if isinstance(parameter, _ServerOption) else own).append(record)
+                (servers if isinstance(parameter, _ConnectionOption) else own).append(record)
         with formatter.section("Options"):
             formatter.write_dl(own)
         if servers:
-            with formatter.section(_SERVERS):
+            with formatter.section(_CONNECTION):
                 formatter.write_dl(servers)
                 formatter.write_paragraph()
-                formatter.write_text(_WHO)
+                formatter.write_text(_AUTHENTICATION)
 
 
 class Group(click.Group):
-    """A command that has tasks, in the order in which they are declared."""
+    """A group of commands, listed in the order of their declaration."""
 
     command_class = Command
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as click.Group has them
-        super().__init__(*arguments, **{"subcommand_metavar": "TASK ...", **options})
+        super().__init__(*arguments, **{"subcommand_metavar": "COMMAND ...", **options})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the tasks."""
+        """List the commands."""
         del ctx
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what each task does."""
+        """Write the short help of each command."""
         del ctx
-        with formatter.section("Tasks"):
+        with formatter.section("Commands"):
             formatter.write_dl([(name, task.get_short_help_str(_WIDTH_MAX)) for name, task in self.commands.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the task; who misspelt it is told the nearest."""
-        check_name(ctx, args[0], self.commands, "task")
+        """Find a command; suggest the closest one if the name is misspelt."""
+        check_name(ctx, args[0], self.commands)
         return super().resolve_command(ctx, args)
 
 
-class _ServerOption(click.Option):
-    """An option that is about servers."""
+class _ConnectionOption(click.Option):
+    """An option of the connection."""
 
 
-class Parsed(click.ParamType[T, Any]):
-    """A value that one of our own functions reads; it raises ValueError with a text for people."""
+class ParsedType(click.ParamType[T, Any]):
+    """A parameter type from a parser function, which raises ValueError with the message to show."""
 
     def __init__(self, name: str, parse: Callable[[str], T]) -> None:
         self.name = name
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:  # noqa: ANN401 - as click has it
-        """Read a text; defaults are values already."""
+        """Parse a string; other values are returned unchanged."""
         if not isinstance(value, str):
             parsed: T = value
             return parsed
@@ -105,97 +106,108 @@ class Parsed(click.ParamType[T, Any]):
             self.fail(str(error), param, ctx)
 
 
-SIZE = Parsed("size", units.parse_size)  # in bytes
-DURATION = Parsed("time", units.parse_duration_s)  # in seconds
-COUNT = Parsed("n", units.parse_count)  # above 0
+SIZE = ParsedType("size", units.parse_size)  # in bytes
+DURATION = ParsedType("time", units.parse_duration_s)  # in seconds
+COUNT = ParsedType("n", units.parse_count)  # at least 1
 FILE = click.Path(path_type=Path)
 
 
-def asks_servers(function: Function) -> Function:
-    """Declare where servers are and who asks; call it with `server`, an `asking.Server`."""
+def connection_options(function: Function) -> Function:
+    """Add the connection options; the function is called with `server`, a `connection.Server`."""
 
     @functools.wraps(function)
-    def ask(*args: Any, **given: Any) -> Any:  # noqa: ANN401 - whatever the command has
-        from flotilla.command import asking  # noqa: PLC0415 - it loads the client, which help does not need
+    def ask(*args: Any, **given: Any) -> Any:  # noqa: ANN401 - parameters of the command
+        from flotilla.command import connection  # noqa: PLC0415 - imports the client, which help does not need
 
-        server = asking.find_server(take_flags(given), os.environ)
-        if server.is_exposed:
-            tell(f"others on the way to {server.url} can read what is sent; better use https://")
+        server = connection.resolve_server(pop_flags(given), os.environ)
+        if server.is_token_exposed:
+            print_message(f"warning: the token is sent unencrypted to {server.url}; use https://")
         return function(*args, server=server, **given)
 
-    for option in reversed(_SERVER_OPTIONS):
+    for option in reversed(_CONNECTION_OPTIONS):
         option(ask)
     return ask
 
 
-def take_flags(given: dict[str, Any]) -> Flags:
-    """Take out what was said about servers."""
-    return Flags(**{name: given.pop(name, None) for name in Flags.__dataclass_fields__})
+def pop_flags(given: dict[str, Any]) -> ConnectionFlags:
+    """Remove the connection options from the parameters, and return them."""
+    return ConnectionFlags(**{name: given.pop(name, None) for name in ConnectionFlags.__dataclass_fields__})
 
 
-def answers_json(function: Function) -> Function:
-    """Declare `--json`; the function is called with `as_json`."""
-    text = "print the answer as JSON, for scripts"
+def json_option(function: Function) -> Function:
+    """Add `--json`; the function is called with `as_json`."""
+    text = "Print the result as JSON."
     return click.option("--json", "as_json", is_flag=True, help=text)(function)
 
 
-def confirms(function: Function) -> Function:
-    """Declare `--yes`; the function is called with `is_sure`, which `speaking.confirm` wants."""
-    text = "do not ask whether one is sure (on a terminal one is asked)"
-    return click.option("--yes", "is_sure", is_flag=True, help=text)(function)
+def yes_option(function: Function) -> Function:
+    """Add `--yes`; the function is called with `yes`, for `output.confirm`."""
+    text = "Skip confirmation. Without a terminal, the command never asks."
+    return click.option("--yes", "yes", is_flag=True, help=text)(function)
 
 
-def check_name(ctx: click.Context, name: str, known: Iterable[str], kind: str) -> None:
-    """Check that there is a command or task; raises click.NoSuchCommand, with the nearest."""
+def check_name(ctx: click.Context, name: str, known: Iterable[str]) -> None:
+    """Check that a command exists; raises click.NoSuchCommand, which suggests the closest name."""
     if name in (names := list(known)) or name.startswith("-") or ctx.resilient_parsing:
         return
-    text = f"There is no {kind} '{name}'."
-    for same in (one for one in names if one.lower() == name.lower()):  # which click does not find to be near
+    text = f"No such command '{name}'."
+    for same in (
+        one for one in names if one.lower() == name.lower()
+    ):  # click does not suggest names that differ in case only
         raise click.NoSuchCommand(name, f"{text} Did you mean '{same}'?", ctx=ctx)
     raise click.NoSuchCommand(name, text, possibilities=names, ctx=ctx)
 
 
 def topic_argument(function: Function) -> Function:
-    """Declare the argument `topic`, which the shell completes."""
-    argument = click.argument("topic", metavar="TOPIC", shell_complete=completing.topics, help="the topic's name")
+    """Add the argument `topic`, with completion."""
+    argument = click.argument("topic", metavar="TOPIC", shell_complete=completers.topics, help="Name of the topic.")
     return argument(function)
 
 
 def group_argument(function: Function) -> Function:
-    """Declare the argument `group`, which the shell completes."""
-    argument = click.argument("group", metavar="GROUP", shell_complete=completing.groups, help="the group's name")
+    """Add the argument `group`, with completion."""
+    argument = click.argument(
+        "group", metavar="GROUP", shell_complete=completers.groups, help="Name of the consumer group."
+    )
     return argument(function)
 
 
 def examples(*lines: str) -> str:
-    """Make the end of a help text: lines that stay as they are."""
+    """Format the examples at the end of a help text; their lines are not wrapped."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
-def _server_option(*names: str, **settings: Any) -> Decorator:  # noqa: ANN401 - as click.option has them
-    return click.option(*names, cls=_ServerOption, **settings)
+def _connection_option(*names: str, **settings: Any) -> Decorator:  # noqa: ANN401 - as click.option has them
+    return click.option(*names, cls=_ConnectionOption, **settings)
 
 
-_SERVER_OPTIONS = (
-    _server_option(
+_CONNECTION_OPTIONS = (
+    _connection_option(
         "--context",
         metavar="NAME",
-        shell_complete=completing.contexts,
-        help="a context of `flotilla contexts` (FLOTILLA_CONTEXT; the current one)",
+        shell_complete=completers.contexts,
+        help="Named connection; see `flotilla contexts`.  [env var: FLOTILLA_CONTEXT; default: the current context]",
     ),
-    _server_option(
+    _connection_option(
         "--url",
         metavar="URL",
-        help="where a manager is, or several with commas (FLOTILLA_URL; http://127.0.0.1:8080)",
+        help="Base URL of a manager; separate several with commas.  "
+        "[env var: FLOTILLA_URL; default: URL of the context, or http://127.0.0.1:8080]",
     ),
-    _server_option(
+    _connection_option(
         "--ca",
         type=FILE,
         metavar="FILE",
-        help="who signs its certificate (FLOTILLA_TLS_CA; whom this machine trusts)",
+        help="CA bundle to verify server certificates.  "
+        "[env var: FLOTILLA_TLS_CA; default: CA bundle of the context, or system CAs]",
     ),
-    _server_option("--token-file", type=FILE, metavar="FILE", help="a file with a token (or FLOTILLA_TOKEN)"),
-    _server_option(
-        "--secret-file", type=FILE, metavar="FILE", help="a file with the servers' secret (or FLOTILLA_SECRET)"
+    _connection_option(
+        "--token-file", type=FILE, metavar="FILE", help="File with a token.  [env var with the token: FLOTILLA_TOKEN]"
+    ),
+    _connection_option(
+        "--secret-file",
+        type=FILE,
+        metavar="FILE",
+        help="File with the secret that all servers share.  [env var with the secret: FLOTILLA_SECRET]",
     ),
 )

@@ -1,4 +1,4 @@
-"""`flotilla produce`: a record per line, from files or from standard input. The work is in `feeding`."""
+"""`flotilla produce`: the options. `produce_input` reads and sends the lines."""
 
 import os
 from pathlib import Path
@@ -10,15 +10,15 @@ from flotilla.command.errors import InputInvalid
 from flotilla.command.options import (
     DURATION,
     Command,
-    Parsed,
-    answers_json,
-    asks_servers,
+    ParsedType,
+    connection_options,
     examples,
+    json_option,
     topic_argument,
 )
 
 if TYPE_CHECKING:
-    from flotilla.command.asking import Server
+    from flotilla.command.connection import Server
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True, path_type=Path)
 _EXAMPLES = examples(
@@ -31,35 +31,42 @@ _EXAMPLES = examples(
 def _parse_header(text: str) -> tuple[str, bytes]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise ValueError(f"{text!r} is no header; write it as in source=web")
+        raise ValueError(f"{text!r} is not NAME=VALUE, such as source=web")
     return name, os.fsencode(value)
 
 
 @click.command(cls=Command, epilog=_EXAMPLES)
 @topic_argument
-@click.argument("files", nargs=-1, type=_FILE, metavar="[FILE]...", help="what is read; - is standard input")
-@click.option("--key-separator", metavar="TEXT", help="what stands before it in a line is the record's key")
-@click.option("--key-optional", is_flag=True, help="a line without the separator is a record without a key")
-@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="where all records go (keys choose)")
+@click.argument("files", nargs=-1, type=_FILE, metavar="[FILE]...", help="Input files; - or none for standard input.")
+@click.option(
+    "--key-separator", metavar="TEXT", help="Separator between key and value of a line.  [default: lines have no key]"
+)
+@click.option("--key-optional", is_flag=True, help="Accept lines without the separator, as records without a key.")
+@click.option(
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Send all records to this partition.  [default: by key; without a key, one partition per batch]",
+)
 @click.option(
     "--header",
     "headers",
     multiple=True,
-    type=Parsed("header", _parse_header),
+    type=ParsedType("header", _parse_header),
     metavar="NAME=VALUE",
-    help="a header for each record; several are fine",
+    help="Header of every record; may be repeated.",
 )
 @click.option(
     "--compression",
     type=click.Choice(["auto", "none", "zstd"]),
     default="auto",
-    help="of batches on their way and on disk (auto: as the topic is set)",
+    help="Compression of batches; auto is the topic's setting.",
 )
 @click.option(
-    "--timeout", type=DURATION, default=60, metavar="TIME", help="how long to try while servers are away (60s)"
+    "--timeout", type=DURATION, default="60s", metavar="TIME", help="Time limit to store a record, with retries."
 )
-@answers_json
-@asks_servers
+@json_option
+@connection_options
 def produce(
     server: "Server",
     topic: str,
@@ -72,24 +79,24 @@ def produce(
     timeout: int,
     as_json: bool,
 ) -> None:
-    """Send lines, a record each, from files or from standard input.
+    """Send lines of files or standard input as records.
 
-    A record is a line without its newline, and otherwise as it is, whatever its bytes mean. An empty line is an empty
-    record. What comes slowly, or is typed, is sent line by line.
+    A record is a line without its newline; all other bytes are kept. An empty line is an empty record. Typed or slow
+    input is sent line by line.
 
-    At a line that is refused, because it has no key or is too long, and when a record cannot be stored, it ends: what
-    came before was sent. How many were stored, and how fast, is told on standard error; with --json, on standard
-    output. The exit code is 0 if everything was stored.
+    The command stops at the first line that has no key or is too long, and at the first record that cannot be stored.
+    Earlier lines have been sent. A summary goes to standard error, with --json to standard output. The exit code is 0
+    if all records were stored.
     """
-    from flotilla.command import feeding  # noqa: PLC0415 - it loads the client, which help does not need
+    from flotilla.command import produce_input  # noqa: PLC0415 - imports the client, which help does not need
 
     if key_separator == "":
-        raise InputInvalid("--key-separator must have at least one character")
+        raise InputInvalid("--key-separator must not be empty")
     if key_optional and key_separator is None:
-        raise InputInvalid("--key-optional is for --key-separator, which is not given")
-    feed = feeding.Feed(
+        raise InputInvalid("--key-optional requires --key-separator")
+    spec = produce_input.InputSpec(
         topic=topic,
-        files=files or (feeding.STDIN,),
+        files=files or (produce_input.STDIN,),
         separator=None if key_separator is None else os.fsencode(key_separator),
         is_key_optional=key_optional,
         headers=headers,
@@ -97,4 +104,4 @@ def produce(
         compression=compression,
         delivery_s=timeout,
     )
-    feeding.run(server, feed, as_json=as_json)
+    produce_input.run(server, spec, as_json=as_json)

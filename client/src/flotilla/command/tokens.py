@@ -1,6 +1,6 @@
-"""`flotilla tokens`: make, list and revoke the tokens that callers of the API show.
+"""`flotilla tokens`: create, list and revoke access tokens.
 
-A new token's text goes to standard output alone on its line, and what is to be said about it to standard error, so that
+`create` prints only the token to standard output, and messages to standard error, so that
 `TOKEN=$(flotilla tokens create ...)` works.
 """
 
@@ -13,11 +13,10 @@ import msgspec
 
 from flotilla.access import Grant, GrantInvalid
 from flotilla.client.admin import TokenInfo
-from flotilla.command import asking
-from flotilla.command.options import COUNT, DURATION, SIZE, Group, Parsed, answers_json, asks_servers, examples
-from flotilla.command.speaking import say, say_json, tell
-from flotilla.command.speaking import table as lay_out
-from flotilla.command.units import write_size, write_time
+from flotilla.command import connection
+from flotilla.command.options import COUNT, DURATION, SIZE, Group, ParsedType, connection_options, examples, json_option
+from flotilla.command.output import format_table, print_json, print_lines, print_message
+from flotilla.units import write_size, write_time
 
 _ID_LENGTH = 16
 
@@ -31,106 +30,115 @@ def _grant(text: str) -> str:
 
 def _token_id(text: str) -> str:
     if len(text) != _ID_LENGTH or not set(text) <= set("0123456789abcdef"):
-        # It is not shown: by mistake it may be the token itself.
-        raise ValueError("an id has 16 hexadecimal digits; `flotilla tokens list` shows them")
+        # The value is not shown: it may be a token, given by mistake.
+        raise ValueError("a token id has 16 hexadecimal digits; see `flotilla tokens list`")
     return text
 
 
 @click.group(cls=Group)
 def tokens() -> None:
-    """Make, list and revoke the tokens that callers of the API show when the servers check callers (auth on)."""
+    """Manage access tokens: create, list, revoke.
+
+    Callers need a token if the servers run with authentication (auth on).
+    """
 
 
 @tokens.command(
     epilog=examples(
         "flotilla tokens create me --grant admin --grant produce --grant consume --secret-file .flotilla/secret",
-        "flotilla tokens create billing --grant produce:orders.* --grant consume:invoices --expires 30d",
+        "flotilla tokens create billing --grant 'produce:orders.*' --grant consume:invoices --expires 30d",
         "export FLOTILLA_TOKEN=$(flotilla tokens create batch --grant consume --bytes-per-s 10MiB)",
     )
 )
-@click.argument("name", metavar="NAME", help="for people, to know it again; names may be the same")
+@click.argument("name", metavar="NAME", help="Display name; need not be unique.")
 @click.option(
     "--grant",
     "grants",
     multiple=True,
     required=True,
-    type=Parsed("grant", _grant),
+    type=ParsedType("grant", _grant),
     metavar="GRANT",
-    help="what it may do; several are fine",
+    help="Scope and topic pattern, e.g. 'produce:orders.*'; may be repeated.",
 )
-@click.option("--expires", "expires_s", type=DURATION, metavar="TIME", help="for how long it is good, as in 12h or 30d")
-@click.option("--bytes-per-s", type=SIZE, metavar="SIZE", help="how much it may send and read at each server")
-@click.option("--requests-per-s", type=COUNT, metavar="N", help="how often it may ask each server")
-@click.option("--in-flight-bytes", type=SIZE, metavar="SIZE", help="how much may be under way at a time")
-@answers_json
-@asks_servers
+@click.option(
+    "--expires", "expires_s", type=DURATION, metavar="TIME", help="Lifetime, e.g. 12h or 30d.  [default: no limit]"
+)
+@click.option(
+    "--bytes-per-s", type=SIZE, metavar="SIZE", help="Quota of bytes sent and read per second, per server, e.g. 10MiB."
+)
+@click.option("--requests-per-s", type=COUNT, metavar="N", help="Quota of requests per second, per server.")
+@click.option("--in-flight-bytes", type=SIZE, metavar="SIZE", help="Quota of bytes in flight, per server, e.g. 64MiB.")
+@json_option
+@connection_options
 def create(
-    server: asking.Server,
+    server: connection.Server,
     name: str,
     grants: Sequence[str],
     expires_s: int | None,
     as_json: bool,
     **limits: int | None,
 ) -> None:
-    """Make a token.
+    """Create a token and print it.
 
-    Its text is shown this once: nobody can look it up later. What is said about it goes to standard error.
+    The token is shown only once. It goes to standard output, and messages go to standard error.
 
-    A grant is a scope and a pattern of topic names: produce:orders, consume:orders.*, admin:*. The scopes are produce,
-    consume, and admin: make, change and delete topics. They do not include each other. A scope alone is on all topics;
-    admin on all topics is also needed for brokers and tokens.
+    A grant is a scope with a pattern of topic names: produce:orders, consume:orders.*, admin:*. Scopes are produce,
+    consume and admin (create, change and delete topics); none includes another. In a pattern, * matches any text. A
+    scope without a pattern covers all topics. To administer brokers and tokens, admin on all topics is required.
     """
     expires_in = None if expires_s is None else timedelta(seconds=expires_s)
-    made = asking.run(server, lambda admin: admin.tokens.create(name, list(grants), expires_in=expires_in, **limits))
+    made = connection.run(
+        server, lambda admin: admin.tokens.create(name, list(grants), expires_in=expires_in, **limits)
+    )
     if as_json:
-        say_json({"token": made.token, **msgspec.to_builtins(made)})
+        print_json({"token": made.token, **msgspec.to_builtins(made)})
         return
-    tell(f"token {made.id} '{made.name}' may {' '.join(made.grants)}; {_until(made)}")
-    tell("It is shown this once. All servers know it within about two seconds.")
-    say(made.token)
+    print_message(f"created token {made.id} '{made.name}': grants {' '.join(made.grants)}; {_until(made)}")
+    print_message("The token is shown only once. Servers accept it within about 2 s.")
+    print_lines(made.token)
 
 
 @tokens.command("list")
-@answers_json
-@asks_servers
-def list_(server: asking.Server, as_json: bool) -> None:
-    """Show all tokens, but not their texts."""
-    found = asking.run(server, lambda admin: admin.tokens.list())
+@json_option
+@connection_options
+def list_(server: connection.Server, as_json: bool) -> None:
+    """List tokens, without their text."""
+    found = connection.run(server, lambda admin: admin.tokens.list())
     if as_json:
-        say_json({"tokens": found})
+        print_json({"tokens": found})
     elif found:
-        say(*table(found, now_ms=int(time.time() * 1000)))
+        print_lines(*format_tokens(found, now_ms=int(time.time() * 1000)))
     else:
-        tell("there are no tokens yet; `flotilla tokens create --help` says how to make one")
+        print_message("no tokens found; create one with `flotilla tokens create NAME --grant GRANT`")
 
 
 @tokens.command()
-@click.argument("id_", type=Parsed("id", _token_id), metavar="ID", help="the token's id")
-@answers_json
-@asks_servers
-def revoke(server: asking.Server, id_: str, as_json: bool) -> None:
-    """Take a token back, by its id.
+@click.argument("id_", type=ParsedType("id", _token_id), metavar="ID", help="Id of the token.")
+@json_option
+@connection_options
+def revoke(server: connection.Server, id_: str, as_json: bool) -> None:
+    """Revoke a token.
 
-    It has 16 hexadecimal digits, as `flotilla tokens list` shows it, and as they stand behind flt_ in the token.
-    Managers and brokers that can be reached refuse it within about two seconds.
+    The id has 16 hexadecimal digits. `flotilla tokens list` shows it, and it follows flt_ in the token. Reachable
+    managers and brokers reject the token within about 2 s.
     """
-    asking.run(server, lambda admin: admin.tokens.revoke(id_))
+    connection.run(server, lambda admin: admin.tokens.revoke(id_))
     if as_json:
-        say_json({"status": "ok"})
+        print_json({"status": "ok"})
     else:
-        say(f"token {id_} is revoked: servers that can be reached refuse it within about two seconds")
+        print_lines(f"token {id_} revoked; reachable servers reject it within about 2 s")
 
 
-def table(tokens: Sequence[TokenInfo], *, now_ms: int) -> list[str]:
-    """Lay tokens out in columns."""
+def format_tokens(tokens: Sequence[TokenInfo], *, now_ms: int) -> list[str]:
+    """Format tokens as a table."""
     rows = [("id", "name", "grants", "limits", "created", "expires")]
     for token in tokens:
         expires = "never" if token.expires_ms is None else write_time(token.expires_ms)
         if token.expires_ms is not None and token.expires_ms <= now_ms:
-            expires += " (over)"
+            expires += " (expired)"
         grants = " ".join(token.grants)
         rows.append((token.id, token.name, grants, _limits(token), write_time(token.created_ms), expires))
-    return lay_out(rows)
+    return format_table(rows)
 
 
 def _limits(token: TokenInfo) -> str:
@@ -146,4 +154,4 @@ def _limits(token: TokenInfo) -> str:
 
 def _until(token: TokenInfo) -> str:
     expires = token.expires_ms
-    return "it is good until it is revoked" if expires is None else f"it is good until {write_time(expires)} UTC"
+    return "no expiry" if expires is None else f"expires {write_time(expires)} UTC"

@@ -1,81 +1,85 @@
-"""`flotilla topics`: list, make, describe, change, grow and delete topics, and delete records."""
+"""`flotilla topics`: create, list, describe, configure, grow and delete topics, and delete records."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import click
 from msgspec import UNSET
 
-from flotilla.client.admin import PartitionDescription
+from flotilla.client.admin import PartitionDescription, label_brokers
+from flotilla.client.admin.brokers import shorten_id
 from flotilla.client.cluster import TopicInfo
-from flotilla.command import asking
+from flotilla.client.errors import OutcomeUnknown, TopicExists
+from flotilla.command import connection
 from flotilla.command.errors import InputInvalid
 from flotilla.command.options import (
     COUNT,
     SIZE,
     Function,
     Group,
-    Parsed,
-    answers_json,
-    asks_servers,
-    confirms,
+    ParsedType,
+    connection_options,
     examples,
+    json_option,
     topic_argument,
+    yes_option,
 )
-from flotilla.command.speaking import confirm, count, say, say_json, table, tell
-from flotilla.command.units import parse_duration_s, write_duration, write_rough_size, write_size
+from flotilla.command.output import confirm, format_table, pluralize, print_json, print_lines, print_message
+from flotilla.units import parse_duration_s, write_duration, write_rough_size, write_size
 
 _FOREVER = "forever"
 _SETTINGS = ("retention", "retention-bytes", "batch-bytes-max", "compression")
-_ID_SHOWN = 8  # characters of a broker's id; `flotilla brokers describe` takes them, too
 
 
 def _retention(text: str) -> int | None:
     return None if text == _FOREVER else parse_duration_s(text) * 1000
 
 
-def _cut(text: str) -> tuple[int, int | Literal["latest"]]:
+def _partition_offset(text: str) -> tuple[int, int | Literal["latest"]]:
     partition, _, offset = text.partition("=")
     if not partition.isdecimal() or not (offset == "latest" or offset.isdecimal()):
-        raise ValueError(f"{text!r} is no partition and offset; write them as in 0=100 or 0=latest")
+        raise ValueError(f"{text!r} is not PARTITION=OFFSET, such as 0=100 or 0=latest")
     return int(partition), "latest" if offset == "latest" else int(offset)
 
 
-def _has_settings(function: Function) -> Function:
-    """Declare the settings of a topic; those that are not given are None, but for the retention: that is for ever."""
-    text = "how long records stay, as in 12h or 30d, or `forever`"
-    kept = Parsed("time", _retention)
-    retention = click.option("--retention", "retention_ms", type=kept, default=UNSET, metavar="TIME", help=text)
-    text = "how much of each partition stays, as in 10GiB"
+def _setting_options(function: Function) -> Function:
+    """Add the settings of a topic. A missing option is None, except retention: UNSET, because None means forever."""
+    text = "Delete records after this time, e.g. 12h or 30d, or `forever`."
+    kept = ParsedType("time", _retention)
+    retention = click.option(
+        "--retention", "retention_ms", type=kept, default=UNSET, show_default=False, metavar="TIME", help=text
+    )
+    text = "Delete the oldest records of a partition above this size, e.g. 10GiB."
     retention_bytes = click.option("--retention-bytes", type=SIZE, metavar="SIZE", help=text)
-    text = "how large a batch may be, as in 1MiB"
+    text = "Maximum size of a batch, 1KiB to 8MiB; 8MiB if not set."
     batch_bytes_max = click.option("--batch-bytes-max", type=SIZE, metavar="SIZE", help=text)
-    text = "what producers should use"
+    text = "Compression for producers that follow the topic's setting; none if not set."
     compression = click.option("--compression", type=click.Choice(("none", "zstd")), help=text)
     return retention(retention_bytes(batch_bytes_max(compression(function))))
 
 
 @click.group(cls=Group)
 def topics() -> None:
-    """List, make, describe, change, grow and delete topics, and delete records."""
+    """Manage topics: create, list, describe, configure, grow and delete topics, and delete records."""
 
 
 @topics.command("list")
-@answers_json
-@asks_servers
-def list_(server: asking.Server, as_json: bool) -> None:
-    """Show all topics."""
-    found = asking.run(server, lambda admin: admin.topics.list())
+@json_option
+@connection_options
+def list_(server: connection.Server, as_json: bool) -> None:
+    """List topics."""
+    found = connection.run(server, lambda admin: admin.topics.list())
     if as_json:
-        say_json({"topics": found})
+        print_json({"topics": found})
     elif found:
         heading = ("name", "partitions", "replication", "retention", "compression")
         rows = [
-            (one.name, len(one.partitions), one.replication, _kept(one), one.compression or "none") for one in found
+            (one.name, len(one.partitions), one.replication, _retention_text(one), one.compression or "none")
+            for one in found
         ]
-        say(*table([heading, *rows], numbers=heading[1:3]))
+        print_lines(*format_table([heading, *rows], numbers=heading[1:3]))
     else:
-        tell("there are no topics yet; `flotilla topics create --help` says how to make one")
+        print_message("no topics found; create one with `flotilla topics create NAME`")
 
 
 @topics.command(
@@ -85,14 +89,20 @@ def list_(server: asking.Server, as_json: bool) -> None:
     )
 )
 @topic_argument
-@click.option("--partitions", type=COUNT, default=2, metavar="N", help="how many (2)")
-@click.option("--replication", type=COUNT, default=3, metavar="N", help="how many brokers hold each (3)")
-@_has_settings
-@click.option("--exist-ok", is_flag=True, help="let one that is there be")
-@answers_json
-@asks_servers
+@click.option("--partitions", type=COUNT, default=2, metavar="N", help="Number of partitions.")
+@click.option(
+    "--replication",
+    type=COUNT,
+    default=3,
+    metavar="N",
+    help="Number of replicas of each partition; at most one per registered broker is created.",
+)
+@_setting_options
+@click.option("--exist-ok", is_flag=True, help="Succeed if the topic already exists, and leave it unchanged.")
+@json_option
+@connection_options
 def create(
-    server: asking.Server,
+    server: connection.Server,
     topic: str,
     partitions: int,
     replication: int,
@@ -100,111 +110,137 @@ def create(
     as_json: bool,
     **settings: Any,  # noqa: ANN401 - as `topics.create` has them
 ) -> None:
-    """Make a topic."""
-    made = asking.run(
-        server,
-        lambda admin: admin.topics.create(
-            topic, partitions=partitions, replication=replication, exist_ok=exist_ok, **settings
-        ),
-    )
+    """Create a topic.
+
+    Without --retention or --retention-bytes, the default of the managers applies: 7 days and no size limit, unless
+    they are configured otherwise.
+    """
+    if settings["retention_bytes"] is None:
+        del settings["retention_bytes"]  # the managers' default
+    settings |= {"partitions": partitions, "replication": replication}
+    made, is_new = connection.run(server, lambda admin: _create(admin, topic, settings, exist_ok=exist_ok))
     if as_json:
-        say_json(made)
+        print_json(made)
     else:
-        say(f"topic '{made.name}' has {_shape(made)}")
+        what = "created topic '{}'" if is_new else "topic '{}' exists"
+        print_lines(f"{what.format(made.name)} with {_shape(made)}")
+
+
+async def _create(
+    admin: connection.Admin, topic: str, settings: Mapping[str, Any], *, exist_ok: bool
+) -> tuple[TopicInfo, bool]:
+    """Create a topic; return it, and whether this call is known to have created it.
+
+    After an unknown outcome, `exist_ok` allows a retry, which cannot distinguish a topic of the first attempt from an
+    older one.
+    """
+    try:
+        return await admin.topics.create(topic, **settings), True
+    except TopicExists:
+        if not exist_ok:
+            raise
+        return await admin.topics.describe(topic), False
+    except OutcomeUnknown:
+        if not exist_ok:
+            raise
+        return await admin.topics.create(topic, exist_ok=True, **settings), False
 
 
 @topics.command()
 @topic_argument
-@answers_json
-@asks_servers
-def describe(server: asking.Server, topic: str, as_json: bool) -> None:
-    """Show a topic and its partitions."""
+@json_option
+@connection_options
+def describe(server: connection.Server, topic: str, as_json: bool) -> None:
+    """Show settings and partitions of a topic."""
 
-    async def ask(admin: asking.Admin) -> tuple[TopicInfo, tuple[PartitionDescription, ...]]:
-        return await admin.topics.describe(topic), await admin.topics.partitions(topic)
+    async def ask(admin: connection.Admin) -> tuple[TopicInfo, tuple[PartitionDescription, ...], dict[str, str]]:
+        about, partitions = await admin.topics.describe(topic), await admin.topics.partitions(topic)
+        return about, partitions, {} if as_json else label_brokers(await admin.brokers.list())
 
-    found, partitions = asking.run(server, ask)
+    found, partitions, labels = connection.run(server, ask)
     if as_json:
-        say_json({"topic": found, "partitions": [_for_json(one) for one in partitions]})
+        print_json({"topic": found, "partitions": [_to_json(one) for one in partitions]})
         return
-    say(f"topic '{found.name}' has {_shape(found)}; its id is {found.id}", *_settings(found), "")
+    about = [("name", found.name), ("id", found.id), ("partitions", len(found.partitions))]
+    print_lines(*format_table([*about, ("replication", found.replication), *_settings(found)]), "")
     heading = ("partition", "leader", "replicas", "first", "next", "records", "size")
-    say(*table([heading, *map(_row, partitions)], numbers={"partition", *heading[3:]}))
+    rows = [_row(one, labels) for one in partitions]
+    print_lines(*format_table([heading, *rows], numbers={"partition", *heading[3:]}))
 
 
 @topics.command(
-    short_help="Show a topic's settings, or change some.",
+    short_help="Show or change the settings of a topic.",
     epilog=examples(
         "flotilla topics config orders",
         "flotilla topics config orders --retention 30d --unset retention-bytes",
     ),
 )
 @topic_argument
-@_has_settings
+@_setting_options
 @click.option(
     "--unset",
     multiple=True,
     type=click.Choice(_SETTINGS),
     metavar="SETTING",
-    help=f"take a setting away: {', '.join(_SETTINGS)}; several are fine",
+    help=f"Remove a setting ({', '.join(_SETTINGS)}): no limit for retention, the default for others; may be repeated.",
 )
-@answers_json
-@asks_servers
+@json_option
+@connection_options
 def config(
-    server: asking.Server,
+    server: connection.Server,
     topic: str,
     unset: Sequence[str],
     as_json: bool,
     **given: Any,  # noqa: ANN401 - as `topics.configure` has them
 ) -> None:
-    """Show a topic's settings, or change some: what is not named stays.
+    """Show or change the settings of a topic.
 
-    --unset takes one away, so that the default holds. Brokers go by new settings within about a second.
+    Settings that are not given keep their value. Brokers apply changes within about a second.
     """
     changes = _changes(given, unset)
 
-    async def ask(admin: asking.Admin) -> TopicInfo:
+    async def ask(admin: connection.Admin) -> TopicInfo:
         return await (admin.topics.configure(topic, **changes) if changes else admin.topics.describe(topic))
 
-    found = asking.run(server, ask)
+    found = connection.run(server, ask)
     if as_json:
-        say_json(found)
+        print_json(found)
     else:
-        say(*_settings(found))
+        print_lines(*format_table(_settings(found)))
 
 
 @topics.command()
 @topic_argument
-@click.argument("partitions", type=COUNT, metavar="N", help="how many there should be")
-@answers_json
-@asks_servers
-def grow(server: asking.Server, topic: str, partitions: int, as_json: bool) -> None:
-    """Add partitions to a topic, so that there are N.
+@click.argument("partitions", type=COUNT, metavar="N", help="Total number of partitions.")
+@json_option
+@connection_options
+def grow(server: connection.Server, topic: str, partitions: int, as_json: bool) -> None:
+    """Add partitions to a topic, up to a total of N.
 
-    There cannot be fewer later. Producers that choose partitions by key send a key to another partition from then on:
-    its old records stay where they are.
+    Partitions cannot be removed later. New records of a key may go to another partition; existing records stay where
+    they are.
     """
-    found = asking.run(server, lambda admin: admin.topics.grow(topic, partitions))
+    found = connection.run(server, lambda admin: admin.topics.grow(topic, partitions))
     if as_json:
-        say_json(found)
+        print_json(found)
     else:
-        say(f"topic '{found.name}' has {_shape(found)}")
+        print_lines(f"topic '{found.name}' now has {_shape(found)}")
 
 
 @topics.command()
 @topic_argument
-@click.option("--missing-ok", is_flag=True, help="be content if there is none")
-@confirms
-@answers_json
-@asks_servers
-def delete(server: asking.Server, topic: str, missing_ok: bool, is_sure: bool, as_json: bool) -> None:
-    """Delete a topic and all of its records, for good."""
-    confirm(f"delete topic '{topic}' and all of its records, for good?", is_sure)
-    asking.run(server, lambda admin: admin.topics.delete(topic, missing_ok=missing_ok))
+@click.option("--missing-ok", is_flag=True, help="Succeed if the topic does not exist.")
+@yes_option
+@json_option
+@connection_options
+def delete(server: connection.Server, topic: str, missing_ok: bool, yes: bool, as_json: bool) -> None:
+    """Delete a topic and all its records. This cannot be undone."""
+    confirm(f"Permanently delete topic '{topic}' and all its records?", yes)
+    connection.run(server, lambda admin: admin.topics.delete(topic, missing_ok=missing_ok))
     if as_json:
-        say_json({"status": "ok"})
+        print_json({"status": "ok"})
     else:
-        say(f"topic '{topic}' is deleted")
+        print_lines(f"topic '{topic}' deleted")
 
 
 @topics.command(
@@ -216,50 +252,50 @@ def delete(server: asking.Server, topic: str, missing_ok: bool, is_sure: bool, a
 )
 @topic_argument
 @click.argument(
-    "cuts",
+    "offsets",
     nargs=-1,
-    type=Parsed("partition=offset", _cut),
+    type=ParsedType("partition=offset", _partition_offset),
     metavar="[PARTITION=OFFSET]...",
-    help="up to where, in which partition; `latest` is all that are there",
+    help="Partition and the first offset to keep, or `latest` to delete all its records.",
 )
-@click.option("--all", "is_all", is_flag=True, help="all records of all partitions")
-@confirms
-@answers_json
-@asks_servers
+@click.option("--all", "is_all", is_flag=True, help="Delete all records of all partitions.")
+@yes_option
+@json_option
+@connection_options
 def delete_records(
-    server: asking.Server,
+    server: connection.Server,
     topic: str,
-    cuts: Sequence[tuple[int, int | Literal["latest"]]],
+    offsets: Sequence[tuple[int, int | Literal["latest"]]],
     is_all: bool,
-    is_sure: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
-    """Delete the records below an offset, for all readers and for good.
+    """Delete the records below an offset. This cannot be undone.
 
-    All other records keep their offsets.
+    Other records keep their offsets.
     """
-    before = dict(cuts)
-    if bool(before) == is_all or len(before) != len(cuts):
-        raise InputInvalid("give PARTITION=OFFSET once for each partition, as in 0=100 1=latest, or --all")
-    what = "all records" if is_all else ", ".join(f"those below {to} of partition {at}" for at, to in before.items())
-    confirm(f"delete records of topic '{topic}', for good: {what}?", is_sure)
+    before = dict(offsets)
+    if bool(before) == is_all or len(before) != len(offsets):
+        raise InputInvalid("expected PARTITION=OFFSET once for each partition, such as 0=100 1=latest, or --all")
+    what = "all records" if is_all else ", ".join(f"partition {at} below offset {to}" for at, to in before.items())
+    confirm(f"Permanently delete records of topic '{topic}': {what}?", yes)
 
-    async def ask(admin: asking.Admin) -> Any:  # noqa: ANN401 - offsets of partitions
+    async def ask(admin: connection.Admin) -> Any:  # noqa: ANN401 - offsets of partitions
         if is_all:
             found = await admin.topics.describe(topic)
             before.update({one.index: "latest" for one in found.partitions})
         return await admin.topics.delete_records(topic, before)
 
-    partitions = asking.run(server, ask)
+    partitions = connection.run(server, ask)
     if as_json:
-        say_json({"partitions": partitions})
+        print_json({"partitions": partitions})
     else:
         heading = ("partition", "first", "next")
         rows = [(one.index, one.first_offset, one.next_offset) for one in partitions]
-        say(*table([heading, *rows], numbers=heading))
+        print_lines(*format_table([heading, *rows], numbers=heading))
 
 
-# -- how it is written --------------------------------------------------------------------------------------------
+# -- formatting --------------------------------------------------------------------------------------------
 
 
 def _changes(given: dict[str, Any], unset: Sequence[str]) -> dict[str, Any]:
@@ -268,39 +304,38 @@ def _changes(given: dict[str, Any], unset: Sequence[str]) -> dict[str, Any]:
     for setting in unset:
         name = "retention_ms" if setting == "retention" else setting.replace("-", "_")
         if name in changes:
-            raise InputInvalid(f"--{setting} and --unset {setting} contradict each other; give one of them")
+            raise InputInvalid(f"--{setting} and --unset {setting} are mutually exclusive")
         changes[name] = None
     return changes
 
 
 def _shape(topic: TopicInfo) -> str:
-    return f"{count(len(topic.partitions), 'partition')} with {count(topic.replication, 'replica')} each"
+    return f"{pluralize(len(topic.partitions), 'partition')}, {pluralize(topic.replication, 'replica')} each"
 
 
-def _kept(topic: TopicInfo) -> str:
+def _retention_text(topic: TopicInfo) -> str:
     parts = [] if topic.retention_ms is None else [write_duration(topic.retention_ms)]
     parts += [] if topic.retention_bytes is None else [write_size(topic.retention_bytes)]
     return ", ".join(parts) or _FOREVER
 
 
-def _settings(topic: TopicInfo) -> list[str]:
+def _settings(topic: TopicInfo) -> list[tuple[str, object]]:
     retention = _FOREVER if topic.retention_ms is None else write_duration(topic.retention_ms)
-    rows = [
+    return [
         ("retention", retention),
-        ("retention-bytes", "no limit" if topic.retention_bytes is None else write_size(topic.retention_bytes)),
-        ("batch-bytes-max", "the default" if topic.batch_bytes_max is None else write_size(topic.batch_bytes_max)),
+        ("retention-bytes", "unlimited" if topic.retention_bytes is None else write_size(topic.retention_bytes)),
+        ("batch-bytes-max", "default" if topic.batch_bytes_max is None else write_size(topic.batch_bytes_max)),
         ("compression", topic.compression or "none"),
         *([] if topic.owner is None else [("owner", topic.owner)]),
     ]
-    return table(rows)
 
 
-def _row(one: PartitionDescription) -> tuple[object, ...]:
-    leader = None if one.leader is None else one.leader[:_ID_SHOWN]
-    replicas = " ".join(id_[:_ID_SHOWN] for id_ in one.replicas)
+def _row(one: PartitionDescription, labels: Mapping[str, str]) -> tuple[object, ...]:
+    leader = None if one.leader is None else labels.get(one.leader, shorten_id(one.leader))
+    replicas = " ".join(labels.get(id_, shorten_id(id_)) for id_ in one.replicas)
     size = None if one.size_bytes is None else write_rough_size(one.size_bytes)
     return one.index, leader, replicas, one.first_offset, one.next_offset, one.records, size
 
 
-def _for_json(one: PartitionDescription) -> dict[str, object]:
+def _to_json(one: PartitionDescription) -> dict[str, object]:
     return {name: getattr(one, name) for name in one.__struct_fields__}

@@ -1,7 +1,11 @@
-"""Experiments: real producers and consumers, and a checker that proves that each consumer got what it should.
+"""Experiments: an application on top of the client library, run by `flotilla experiment`. Not part of the library.
 
-`plans` says who produces and consumes what; `samples` makes up what is sent; `producer_logs` and `consumer_logs` know
-the files; `producing` and `consuming` are the single steps, each a process of its own; `running` runs all of them;
-`checking` compares what came with what was sent. `api_walk` tries every call of the HTTP API. The command is `flotilla
-experiment`.
+Real producers and consumers run as separate processes, and a checker compares what was received with what was sent.
+This package uses the public API only (`flotilla.Client`, its records and errors, and `flotilla.myqueue`); `api_calls`
+also uses the HTTP client of `flotilla.net`, because it tests raw HTTP calls. The library does not import it.
+import-linter checks both.
+
+`plans` defines the experiments, `samples` generates messages, `producer_logs` and `consumer_logs` define the files,
+`files` reads and writes them, `steps` has a single producer and consumer, `runner` runs all of them, and `checker`
+compares the files. `api_test` tests the HTTP API, with the requests of `api_calls`.
 """

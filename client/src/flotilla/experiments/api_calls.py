@@ -1,4 +1,4 @@
-"""Makes the calls of `api_walk` at a real manager, each once: what is tried is the server, not a client."""
+"""Sends the requests of `api_test` to a manager, each once and without retries: the test is about the server."""
 
 import json
 from collections.abc import Callable
@@ -6,15 +6,15 @@ from pathlib import Path
 
 from flotilla.client.config import ClientConfig
 from flotilla.client.errors import ServerUnreachable
-from flotilla.experiments.api_walk import Answer, Body, Tried, walk
+from flotilla.experiments.api_test import Answer, Body, CallResult, run_test
 from flotilla.net import Disconnected, Pool, Response
 
 _CALL_S = 30.0
 _JSON = (("accept", "application/json"), ("content-type", "application/json"))
 
 
-async def run(url: str, token: str | None, ca: Path | None, topic: str, tell: Callable[[Tried], object]) -> None:
-    """Make all calls, telling of each. Raises ConfigInvalid, ServerUnreachable."""
+async def run(url: str, token: str | None, ca: Path | None, topic: str, report: Callable[[CallResult], object]) -> None:
+    """Send all requests, and report each result. Raises ConfigInvalid, ServerUnreachable."""
     config = ClientConfig(urls=(url,), token=token, ca=ca)
     pool = Pool(tls=config.make_tls())
 
@@ -27,7 +27,7 @@ async def run(url: str, token: str | None, ca: Path | None, topic: str, tell: Ca
         return _read(response)
 
     try:
-        await walk(ask, tell, topic)
+        await run_test(ask, report, topic)
     finally:
         pool.close()
 

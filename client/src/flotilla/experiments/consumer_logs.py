@@ -1,4 +1,4 @@
-"""What a consumer got: `consumer_{id}.txt`, a line for each message, in the order in which they came. Pure.
+"""The file of a consumer, `consumer_{id}.txt`: one line per message, in the order of arrival. Pure.
 
     # consumer 1 of T1 T2
     [topic  msg  parallel  line]
@@ -6,11 +6,11 @@
     T1	INFO	P1-1	3
     T2	INFO	P2-1	4
 
-Behind topic and message stands where the message comes from, which travels with it as headers of its record: the
-producer's mark, and the line of its file. So two messages with the same text can be told apart, and a checker can prove
-that each came once and in order. A message of somebody else has none, and a dash.
+The last two columns are the origin of the message, which its record carries in headers: the step of the producer, and
+the line in its file. They distinguish messages with the same text, so that the checker can find duplicates and wrong
+order. A message from another source has dashes.
 
-Columns are separated by one tab; tabs and line breaks in messages are written as in Python, with a backslash.
+Columns are separated by one tab. Tabs and line breaks in messages are escaped with a backslash, as in Python.
 """
 
 import re
@@ -18,54 +18,54 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flotilla.experiments.errors import LogInvalid
-from flotilla.experiments.producer_logs import RULER, Line, producer_of
+from flotilla.experiments.producer_logs import RULER, Line, parse_producer_id
 from flotilla.records import Headers
 
 HEADING = "[topic  msg  parallel  line]"
-NOBODY = "-"
+NO_ORIGIN = "-"
 _FIRST = re.compile(r"# consumer (\d{1,9}) of (\S+(?: \S+)*)")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _HEAD_LINES = 3
 _CELLS = 4
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
-# What counts as a line break for Python must not break a line here, either.
+# All characters that Python treats as line breaks are escaped.
 _TO_ESCAPE = re.compile("[\\\\\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|(.))")
-_MARK, _LINE = "parallel", "line"
+_STEP, _LINE = "parallel", "line"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a message comes from: a producer's mark, and the line of its file."""
+    """Origin of a message: the step of a producer, and the line in its file."""
 
-    mark: str
+    step: str
     line: int
 
     @property
     def producer(self) -> int:
-        """Who sent it."""
-        return producer_of(self.mark)
+        """Number of the producer."""
+        return parse_producer_id(self.step)
 
     @classmethod
     def from_headers(cls, headers: Headers) -> "Origin | None":
-        """Read what a record says; None if it says nothing, or nothing that can be read."""
+        """Read the origin from headers; None if it is missing or invalid."""
         found = dict(headers)
         try:
-            origin = cls(found[_MARK].decode("ascii"), parse_line(found[_LINE].decode("ascii")))
-            producer_of(origin.mark)
+            origin = cls(found[_STEP].decode("ascii"), parse_line(found[_LINE].decode("ascii")))
+            parse_producer_id(origin.step)
         except (KeyError, ValueError):
             return None
         return origin
 
     @staticmethod
     def for_headers(line: Line) -> Headers:
-        """Write it for a record."""
-        return ((_MARK, line.mark.encode()), (_LINE, str(line.number).encode()))
+        """Return the origin of a line as headers."""
+        return ((_STEP, line.step.encode()), (_LINE, str(line.number).encode()))
 
 
 @dataclass(frozen=True)
 class Received:
-    """A message that came. `number` is where it stands in the file, from 1 on."""
+    """A received message. `number` is its line in the file, from 1."""
 
     number: int
     topic: str
@@ -75,7 +75,7 @@ class Received:
 
 @dataclass(frozen=True)
 class ConsumerLog:
-    """All that a consumer got, and the topics that it has subscribed to."""
+    """The messages and subscribed topics of a consumer."""
 
     consumer: int
     topics: tuple[str, ...]
@@ -83,33 +83,33 @@ class ConsumerLog:
 
 
 def consumer_file(consumer: int) -> str:
-    """Name the file of a consumer."""
+    """Return the name of a consumer's file."""
     return f"consumer_{consumer}.txt"
 
 
-def write_head(consumer: int, topics: Sequence[str]) -> str:
-    """Write how a consumer's file begins."""
+def format_header(consumer: int, topics: Sequence[str]) -> str:
+    """Format the header of a consumer's file."""
     return f"# consumer {consumer} of {' '.join(topics)}\n{HEADING}\n{RULER}\n"
 
 
-def write_row(topic: str, message: str, origin: Origin | None) -> str:
-    """Write one message."""
-    mark, line = (NOBODY, NOBODY) if origin is None else (origin.mark, origin.line)
-    return f"{topic}\t{_escape(message)}\t{mark}\t{line}\n"
+def format_row(topic: str, message: str, origin: Origin | None) -> str:
+    """Format one message."""
+    step, line = (NO_ORIGIN, NO_ORIGIN) if origin is None else (origin.step, origin.line)
+    return f"{topic}\t{_escape(message)}\t{step}\t{line}\n"
 
 
 def parse_consumer(text: str, name: str) -> ConsumerLog:
-    """Read a consumer's file; `name` is for the error. Raises LogInvalid."""
+    """Parse a consumer's file; `name` is for errors. Raises LogInvalid."""
     rows = text.split("\n")
     first = _FIRST.fullmatch(rows[0])
     if first is None:
-        raise LogInvalid(name, 1, "it does not begin as in `# consumer 1 of T1 T2`, as `consume` writes it")
+        raise LogInvalid(name, 1, "expected a header such as `# consumer 1 of T1 T2`")
     received = []
     for number, row in enumerate(rows[_HEAD_LINES:], _HEAD_LINES + 1):
         if number == len(rows) and not row:
             break
         if number == len(rows):
-            raise LogInvalid(name, number, "it is cut off: the consumer has not ended, or was killed")
+            raise LogInvalid(name, number, "line is cut off: the consumer is still running, or was killed")
         try:
             received.append(_parse_row(number, row))
         except ValueError as error:
@@ -120,18 +120,18 @@ def parse_consumer(text: str, name: str) -> ConsumerLog:
 def _parse_row(number: int, row: str) -> Received:
     cells = row.split("\t")
     if len(cells) != _CELLS:
-        raise ValueError(f"{len(cells)} of {_CELLS} columns (topic, msg, parallel, line), with a tab between them")
-    topic, message, mark, line = cells
-    if mark == line == NOBODY:
+        raise ValueError(f"{len(cells)} of {_CELLS} columns (topic, msg, parallel, line), separated by a tab")
+    topic, message, step, line = cells
+    if step == line == NO_ORIGIN:
         return Received(number, topic, _unescape(message), None)
-    producer_of(mark)
-    return Received(number, topic, _unescape(message), Origin(mark, parse_line(line)))
+    parse_producer_id(step)
+    return Received(number, topic, _unescape(message), Origin(step, parse_line(line)))
 
 
 def parse_line(text: str) -> int:
-    """Read the number of a line, as it is written here and in headers; raises ValueError."""
+    """Parse a line number; raises ValueError."""
     if _NUMBER.fullmatch(text) is None:
-        raise ValueError(f"{text!r} is no number of a line")
+        raise ValueError(f"{text!r} is not a line number")
     return int(text)
 
 

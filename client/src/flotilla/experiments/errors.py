@@ -1,31 +1,31 @@
-"""What keeps an experiment from its work.
+"""Errors of experiments.
 
-ExperimentError         the text says what is wrong, where, and what to do
-├── LogInvalid          a log file does not fit; nothing of it was sent
-├── FilesUnusable       files are missing, are in the way, or cannot be read or written
-├── TopicUnfit          a topic that is there already cannot be used
-└── StepFailed          a producer or a consumer did not get to its end
+ExperimentError         the message gives the cause, the place and what to do
+├── LogInvalid          a file is invalid; nothing of it was sent
+├── FilesUnusable       files are missing, exist already, or cannot be read or written
+├── TopicUnusable       an existing topic cannot be used
+└── StepFailed          a producer or consumer failed
 """
 
 
 class ExperimentError(Exception):
-    """What keeps an experiment from its work."""
+    """Base class of errors of experiments."""
 
 
 class LogInvalid(ExperimentError):
-    """A log file does not fit."""
+    """A file is invalid."""
 
     def __init__(self, name: str, line: int, reason: str) -> None:
         super().__init__(f"{name} line {line}: {reason}")
 
 
 class FilesUnusable(ExperimentError):
-    """Files are missing, are in the way, or cannot be read or written."""
+    """Files are missing, exist already, or cannot be read or written."""
 
 
-class TopicUnfit(ExperimentError):
-    """A topic that is there already cannot be used."""
+class TopicUnusable(ExperimentError):
+    """An existing topic cannot be used."""
 
 
 class StepFailed(ExperimentError):
-    """A producer or a consumer did not get to its end."""
+    """A producer or consumer failed."""

@@ -1,4 +1,4 @@
-"""Who produces to which topic, and who consumes it: the two experiments that come with the project. Pure values."""
+"""The experiments that come with the project: which producers and consumers use which topics. Pure values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Queue:
-    """A topic with one partition, the numbers of those who produce to it, and of those who consume it."""
+    """A topic with one partition, with the numbers of its producers and consumers."""
 
     topic: str
     producers: tuple[int, ...]
@@ -42,7 +42,7 @@ class Plan:
         return sum(len(queue.consumers) for queue in self.queues if queue.topic == topic)
 
     def __str__(self) -> str:
-        """Write one line for each topic, as in `T1: P1 P2 → C1 C2`."""
+        """Format one line per topic, such as `T1: P1 P2 → C1 C2`."""
         return "\n".join(
             f"{queue.topic}: {_names('P', queue.producers)} → {_names('C', queue.consumers)}" for queue in self.queues
         )

@@ -1,4 +1,4 @@
-"""Makes up what producers send. Pure: the same plan, seed and number of steps make the same files, for ever."""
+"""Generates messages of producers. Pure: the same plan, seed and number of steps always generate the same files."""
 
 import random
 
@@ -13,13 +13,13 @@ _TEXTS = ("", "", " disk is at 71 %", " user logged in", " request took 12 ms", 
 
 
 def make_sample(plan: Plan, seed: int = 1, steps: int = STEPS) -> list[ProducerLog]:
-    """Make up a log for each producer. Texts come again and again, as in real logs; some steps name a topic twice."""
+    """Generate the messages of each producer. Texts repeat, as in real logs; some steps use a topic twice."""
     return [_make_log(producer, topics, seed, steps) for producer, topics in plan.producers.items()]
 
 
 def _make_log(producer: int, topics: tuple[str, ...], seed: int, steps: int) -> ProducerLog:
-    # The seed is a text, which Random turns into the same numbers in every version of Python since 3.2.
-    chance = random.Random(f"{seed}-{producer}")  # noqa: S311 - these are no secrets
+    # A string seed gives the same numbers in every version of Python since 3.2.
+    chance = random.Random(f"{seed}-{producer}")  # noqa: S311 - not a secret
     rows = []
     now_s = _BEGIN_S
     for step in range(1, steps + 1):
@@ -33,7 +33,7 @@ def _make_log(producer: int, topics: tuple[str, ...], seed: int, steps: int) -> 
 
 
 def _choose(chance: random.Random, among: tuple[str, ...]) -> str:
-    """Choose one; only `random()` itself is promised to stay the same over versions."""
+    """Choose one item; only `random()` itself is stable across versions."""
     return among[int(chance.random() * len(among))]
 
 

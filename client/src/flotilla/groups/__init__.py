@@ -1,1 +1,4 @@
-"""Consumer groups: who has which partition. Pure; the writer asks, stores and answers; so does `flotilla.testing`."""
+"""Consumer groups: membership, assignment of partitions, session timeouts and committed offsets. Pure.
+
+Managers store groups and decide with these functions; so does the fake of `flotilla.testing`.
+"""

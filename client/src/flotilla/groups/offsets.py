@@ -1,43 +1,43 @@
-"""Where a group is in its partitions, as values, and the arithmetic on it: what is left to read, where a reset leads.
+"""Committed offsets of consumer groups, lag and offset resets.
 
-A committed offset is the next one to read. It may lie below the first record that is left, because retention went on,
-or beyond the last one, because a topic's records were lost: what is left to read is counted from what is there.
+A committed offset is the next one to read. It may be below the first offset of the partition, because retention deleted
+records, or above the next offset, because records were lost. Lag counts only existing records.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from flotilla.groups.state import Group, Place
+from flotilla.groups.state import Group, PartitionId
 
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """How far a group has come in a partition."""
+    """A committed offset."""
 
-    place: Place
+    tp: PartitionId
     offset: int  # the next one to read
-    note: str | None = None  # whatever the member wants to find there again
-    committed_ms: int = 0  # given by the database
+    note: str | None = None  # metadata of the member
+    committed_ms: int = 0  # set by the database
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A group, and the ids of the topics in which it has committed anything."""
+class ListedGroup:
+    """A group, and the ids of the topics with committed offsets."""
 
     group: Group
     committed: tuple[str, ...] = ()
 
 
-class Bounds(NamedTuple):
-    """Where a partition begins and ends."""
+class OffsetBounds(NamedTuple):
+    """First and next offset of a partition."""
 
     first: int
     next: int
 
 
 class ResetKind(StrEnum):
-    """The ways to say where a group is to go on."""
+    """Kinds of reset targets."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -47,19 +47,19 @@ class ResetKind(StrEnum):
 
 
 class ResetTo(NamedTuple):
-    """Where a group is to go on; `value` is a time, an offset, or by how many records to move."""
+    """Target of an offset reset; `value` is a timestamp, an offset, or a number of records to shift by."""
 
     kind: ResetKind
     value: int = 0
 
 
-def lag(committed: int | None, bounds: Bounds) -> int:
-    """Count what is left to read. A group that has committed nothing has everything before it."""
+def lag(committed: int | None, bounds: OffsetBounds) -> int:
+    """Return the number of records to read. Without a committed offset, that is all records."""
     return max(0, bounds.next - max(committed or 0, bounds.first))
 
 
-def reset_offset(to: ResetTo, committed: int | None, bounds: Bounds, at_time: int | None = None) -> int:
-    """Tell where a reset leads: never outside of what is there. `at_time` is the first offset of the time asked for."""
+def reset_offset(to: ResetTo, committed: int | None, bounds: OffsetBounds, at_time: int | None = None) -> int:
+    """Return the new offset, within the bounds of the partition. `at_time` is the first offset at the timestamp."""
     wanted = {
         ResetKind.EARLIEST: bounds.first,
         ResetKind.LATEST: bounds.next,

@@ -1,12 +1,12 @@
-"""A consumer group as values.
+"""State of a consumer group, as immutable values.
 
-Every partition of the topics that a group reads has at most one owner: the member that may commit there. A partition
-goes from one member to another in steps. First it gets a new target. Its owner is told so, finishes, commits, and says
-that it has let go of it; or it leaves, or falls silent. Only then does the target become the owner.
+Every partition of the subscribed topics has at most one owner: the member that may commit offsets there. Partitions
+move cooperatively. First a partition gets a new target. Its owner learns this from a response, finishes, commits, and
+releases the partition by a sync; or it leaves, or its session times out. Only then does the target become the owner.
 
-A generation is a number that rises with every change of who is to have what, and with every join. It fences:
-- `Member.joined`: what comes with a lower generation is from an earlier life of this member, or from a stranger.
-- `Holding.since`: a commit with a lower generation was meant before this member got the partition (again).
+The generation increases with every change of the target assignment, and with every join. It fences requests:
+- `Member.joined`: a request with a lower generation is from an earlier incarnation of the member.
+- `Holding.since`: a commit with a lower generation was sent before the member got the partition (again).
 """
 
 from collections import Counter, defaultdict
@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 
 class Strategy(StrEnum):
-    """How partitions are dealt out."""
+    """Assignment strategy; see `flotilla.groups.assignors`."""
 
     RANGE = "range"
     ROUND_ROBIN = "round-robin"
     STICKY = "sticky"
 
 
-class Place(NamedTuple):
-    """A partition."""
+class PartitionId(NamedTuple):
+    """A partition, by the id of its topic and its number. A recreated topic has another id."""
 
     topic_id: str
     partition: int
@@ -37,15 +37,15 @@ class Member:
     """A consumer in a group."""
 
     id: str
-    topics: tuple[str, ...]  # names, sorted, each once
+    topics: tuple[str, ...]  # names, sorted and unique
     timeout_ms: int
-    joined: int  # the generation in which it joined last
-    synced: int  # the generation in which it was told last what it has
+    joined: int  # generation of its last join
+    synced: int  # generation of its last assignment
 
 
 @dataclass(frozen=True, kw_only=True)
 class Holding:
-    """Who has a partition, since which generation, and who is to have it."""
+    """Owner of a partition, the generation in which it became the owner, and the target owner."""
 
     owner: str | None
     since: int
@@ -54,71 +54,70 @@ class Holding:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """A group. One without members has no holdings; its generation and its commits stay.
+    """A group. A group without members has no holdings; it keeps its generation and its committed offsets.
 
-    What follows from the fields is found out once for each state of a group: members ask much more often than they
-    change anything.
+    Derived values are cached: reads are much more frequent than changes.
     """
 
     name: str
-    strategy: Strategy | None = None  # of the members that it has or had last
+    strategy: Strategy | None = None  # of the current or last members
     generation: int = 0
     members: Mapping[str, Member] = field(default_factory=dict)
-    holdings: Mapping[Place, Holding] = field(default_factory=dict)
+    holdings: Mapping[PartitionId, Holding] = field(default_factory=dict)
 
     @cached_property
-    def concerns(self) -> Mapping[str, Sequence[Place]]:
-        """The places that each member owns or is to own."""
-        found: defaultdict[str, list[Place]] = defaultdict(list)
-        for place, holding in self.holdings.items():
+    def partitions_by_member(self) -> Mapping[str, Sequence[PartitionId]]:
+        """Partitions that each member owns or is the target of."""
+        found: defaultdict[str, list[PartitionId]] = defaultdict(list)
+        for tp, holding in self.holdings.items():
             if holding.owner is not None:
-                found[holding.owner].append(place)
+                found[holding.owner].append(tp)
             if holding.target is not None and holding.target != holding.owner:
-                found[holding.target].append(place)
+                found[holding.target].append(tp)
         return found
 
-    def owned_by(self, member_id: str) -> list[Place]:
-        """List the places that a member owns."""
-        return [place for place in self.concerns.get(member_id, ()) if self.holdings[place].owner == member_id]
+    def owned_by(self, member_id: str) -> list[PartitionId]:
+        """List the partitions that a member owns."""
+        return [tp for tp in self.partitions_by_member.get(member_id, ()) if self.holdings[tp].owner == member_id]
 
     @cached_property
     def topics(self) -> frozenset[str]:
-        """The names that anybody subscribes to."""
+        """Names of the subscribed topics."""
         return frozenset(topic for member in self.members.values() for topic in member.topics)
 
     @cached_property
-    def dealt(self) -> Mapping[str, int]:
-        """How many partitions of each topic, by its id, are to be somebody's."""
-        return Counter(place.topic_id for place, holding in self.holdings.items() if holding.target is not None)
+    def target_counts(self) -> Mapping[str, int]:
+        """Number of partitions with a target, by topic id."""
+        return Counter(tp.topic_id for tp, holding in self.holdings.items() if holding.target is not None)
 
     @cached_property
-    def unwanted(self) -> frozenset[str]:
-        """The ids of topics that nobody subscribes to any more, but of which somebody still owns partitions."""
-        return frozenset(place.topic_id for place, holding in self.holdings.items() if holding.target is None)
+    def unsubscribed_topics(self) -> frozenset[str]:
+        """Ids of topics without subscribers, whose partitions are still owned."""
+        return frozenset(tp.topic_id for tp, holding in self.holdings.items() if holding.target is None)
 
     @cached_property
-    def is_settled(self) -> bool:
-        """Whether everybody knows what it is to have, and has it."""
+    def is_stable(self) -> bool:
+        """Whether all members have synced, and every partition is owned by its target."""
         return all(member.synced == self.generation for member in self.members.values()) and all(
             holding.owner == holding.target for holding in self.holdings.values()
         )
 
 
-class Subscribed(NamedTuple):
-    """A topic as groups see it."""
+class GroupTopic(NamedTuple):
+    """Id and number of partitions of a topic."""
 
     id: str
     partitions: int
 
 
-Topology = Mapping[str, Subscribed]  # topics that can be used, by name
+Topology = Mapping[str, GroupTopic]  # existing topics by name
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """What a member is told: what it may work on, and what it has to let go of."""
+class Assignment:
+    """Assignment of a member: partitions to work on, and partitions to release."""
 
     generation: int
-    assigned: tuple[Place, ...]  # it owns these, and is to keep them
-    revoked: tuple[Place, ...]  # it owns these, and has to let go of them: finish, commit, sync without them
-    pending: int  # so many more it will get, once others have let go
+    assigned: tuple[PartitionId, ...]  # owned, to keep
+    revoked: tuple[PartitionId, ...]  # owned, to release: finish, commit, sync without them
+    pending: int  # number of partitions to get when their owners release them

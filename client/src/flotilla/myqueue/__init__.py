@@ -1,4 +1,4 @@
-"""Queues with few words: `enqueue`, `dequeue`, `get_size`, `can_dequeue`. A thin layer over `flotilla.Client`.
+"""A minimal queue API on top of the client library: `enqueue`, `dequeue`, `get_size`, `can_dequeue`.
 
     from flotilla.myqueue import Consumer, Producer
 
@@ -6,9 +6,12 @@
         producer.enqueue("T1", "hello")
         print(consumer.dequeue("T1"))
 
-Messages are text. `Producer` and `MyProducer` are the same class, and so are `Consumer` and `MyConsumer`: which name is
-known is a matter of where one comes from. `ApiHandler` makes the calls of the HTTP API for people, one method for each.
-Errors are those of `flotilla.client.errors`. Whoever wants keys, batches, groups or speed takes `flotilla.Client`.
+This package is an application of the library, not part of it. It uses the client (`flotilla.client`), and the library
+does not import it; import-linter checks both.
+
+Messages are text. `Producer` is an alias of `MyProducer`, and `Consumer` of `MyConsumer`. `ApiHandler` has one method
+for each call of the simple API. Errors are those of `flotilla.client.errors`. For keys, batches, groups and throughput,
+use `flotilla.Client`.
 """
 
 from flotilla.myqueue.consumers import MyConsumer

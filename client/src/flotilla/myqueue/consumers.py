@@ -1,9 +1,9 @@
-"""`MyConsumer`, also named `Consumer`: takes messages out of queues, from the moment on when it was made.
+"""`MyConsumer`, alias `Consumer`: receives messages that are stored after it was created.
 
-Messages are fetched ahead, so that most calls need no server. What was fetched is not all that there is, though: before
-`dequeue` says that a queue is empty, it asks. So whoever was told that a message is in the queue finds it there.
+Messages are prefetched, so that most calls need no request. Before `dequeue` reports an empty queue, it asks the
+leaders: it returns every message that was acknowledged before the call.
 
-Positions live in this object: another consumer has positions of its own, and each gets every message.
+Positions are kept in the object: each consumer has its own, and receives every message.
 """
 
 import contextlib
@@ -21,20 +21,20 @@ from flotilla.client.errors import ServerUnreachable
 from flotilla.client.positions import ConsumerRecord, Start, parse_topics
 from flotilla.myqueue.texts import check_topic, decode_message, parse_broker
 
-_ARRIVE_S = 30.0  # how long a message that is there may take
+_ARRIVE_S = 30.0  # limit for an existing message to arrive
 _LOOK_S = 1.0
-_TURN_S = 0.1  # how long one thread waits for a message before others have their turn
+_TURN_S = 0.1  # how long one thread waits before it lets others use the consumer
 
 
 class MyConsumer:
-    """Takes messages out of queues. Any thread may use it; each message goes to one of them.
+    """Receives messages from queues. Thread-safe; each message goes to one thread.
 
         with MyConsumer(["T1", "T2"], "127.0.0.1:8080") as consumer:
             while consumer.can_dequeue("T1"):
                 print(consumer.dequeue("T1"))
 
-    What was in a queue before is not seen; `start="earliest"` shows it. `broker` is `host:port` or a URL; without it,
-    FLOTILLA_URL counts, as FLOTILLA_TOKEN and FLOTILLA_TLS_CA do for `token` and `ca`. Raises ConfigInvalid,
+    Existing messages are skipped, unless `start="earliest"`. `broker` is `host:port` or a URL; the default is
+    FLOTILLA_URL. Defaults of `token` and `ca` are FLOTILLA_TOKEN and FLOTILLA_TLS_CA. Raises ConfigInvalid,
     TopicMissing, Refused, ServerUnreachable.
     """
 
@@ -58,22 +58,22 @@ class MyConsumer:
             stack.pop_all()
 
     def dequeue(self, topic: str, timeout_s: float = 0.0) -> str | None:
-        """Take the next message; None if there is none, nor within `timeout_s`.
+        """Return the next message; None if none arrives within `timeout_s`.
 
-        What is no text is left out, with DataInvalid, and the next call goes on behind it. Raises ConfigInvalid,
+        A record that is not UTF-8 raises DataInvalid, and the next call continues after it. Raises ConfigInvalid,
         TopicMissing, Refused, ServerUnreachable, ClientClosed.
         """
         record = self._queue(topic).take(timeout_s)
         if record is None:
             return None
-        return decode_message(record.value, f"the message at offset {record.offset} of '{topic}'")
+        return decode_message(record.value, f"message at offset {record.offset} of '{topic}'")
 
     def get_size(self, topic: str) -> int:
-        """Count the messages that are left for this consumer. Raises as `dequeue` does."""
+        """Return the number of messages left for this consumer. Raises as `dequeue` does."""
         return self._queue(topic).size()
 
     def can_dequeue(self, topic: str) -> bool:
-        """Tell whether there is a message; then it is at hand, and `dequeue` takes it. Raises as `dequeue` does."""
+        """Return whether a message is available; the next `dequeue` returns it. Raises as `dequeue` does."""
         return self._queue(topic).has_next()
 
     def _queue(self, topic: str) -> "_Queue":
@@ -81,7 +81,7 @@ class MyConsumer:
         return self._queues[topic]
 
     def close(self) -> None:
-        """End, and close all connections."""
+        """Close all connections."""
         self._client.close()
 
     def __enter__(self) -> Self:
@@ -94,14 +94,14 @@ class MyConsumer:
 
 
 class _Queue:
-    """One topic: its consumer, and the next record if somebody has looked at it."""
+    """One topic: its consumer, and the next record if it was peeked."""
 
     def __init__(self, topic: str, consumer: Consumer, clock: Callable[[], float]) -> None:
         self._topic = topic
         self._consumer = consumer
         self._clock = clock
         self._door = threading.Lock()
-        self._lock = threading.Lock()  # a consumer is for one thread at a time
+        self._lock = threading.Lock()  # a consumer is not thread-safe
         self._next: ConsumerRecord | None = None
 
     def take(self, timeout_s: float) -> ConsumerRecord | None:
@@ -126,7 +126,7 @@ class _Queue:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """Be alone with the consumer. Who comes back for another turn waits at the door behind who is there already."""
+        """Hold the consumer exclusively and fairly: a thread that returns queues behind waiting threads."""
         with self._door:
             self._lock.acquire()
         try:
@@ -135,14 +135,12 @@ class _Queue:
             self._lock.release()
 
     def _look(self) -> ConsumerRecord | None:
-        """Find the next record; None means that there surely was none a moment ago."""
+        """Return the next record; None if the leaders had none at the time of the call."""
         deadline = self._clock() + _ARRIVE_S
         found = self._next or self._consumer.poll(0.0)
         while found is None and self._left():
             if self._clock() > deadline:
-                raise ServerUnreachable(
-                    f"there are messages in '{self._topic}', and none arrived within {_ARRIVE_S:g} s"
-                )
+                raise ServerUnreachable(f"messages of '{self._topic}' did not arrive within {_ARRIVE_S:g} s")
             found = self._consumer.poll(_LOOK_S)
         return found
 

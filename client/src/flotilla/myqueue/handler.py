@@ -1,8 +1,8 @@
-"""`ApiHandler`: the HTTP API for people (docs/api.md), one method for each call.
+"""`ApiHandler`: the simple API (docs/api.md), with one method for each call.
 
-Here ids are shown: a producer or a consumer is registered, and named in every call. Where a consumer is, servers
-remember. What may be asked twice is asked again until there is an answer; what may not is asked once, and if its answer
-is lost, OutcomeUnknown says so.
+Producers and consumers are registered, and each call names their id. The servers store the position of a consumer.
+Calls that are safe to repeat are retried until there is a response. Other calls are sent once; if the response is lost,
+they raise OutcomeUnknown.
 """
 
 from collections.abc import Mapping
@@ -13,20 +13,21 @@ from urllib.parse import quote, urlencode
 
 from flotilla.client.aio import AsyncClient
 from flotilla.client.deliveries import Receipt
-from flotilla.client.errors import Refused, TopicExists, TopicMissing
+from flotilla.client.errors import UNKNOWN, Refused, TopicExists, TopicMissing
 from flotilla.client.runner import Runner
 from flotilla.myqueue.texts import decode_base64, encode_message, parse_broker
 
-_EMPTY = "No logs available to consume."
-# The calls for people have no codes: their words, which are promised, tell what is wrong.
+_EMPTY = "no_records"
+# Managers of 0.2 send no codes; the messages of the simple API are stable and identify the error.
 _KINDS: dict[str, tuple[type[Refused], str]] = {
     "Topic does not exist.": (TopicMissing, "not_found"),
     "Topic already exists.": (TopicExists, "exists"),
+    "No logs available to consume.": (Refused, _EMPTY),
 }
 
 
 class ApiHandler:
-    """Makes the calls of the HTTP API. Any thread may use it.
+    """Sends the requests of the simple API. Thread-safe.
 
         with ApiHandler("127.0.0.1:8080") as api:
             api.create_topic("T1", partitions=1)
@@ -34,8 +35,8 @@ class ApiHandler:
             api.enqueue("T1", producer_id, "hello")
             print(api.dequeue("T1", consumer_id), api.size("T1", consumer_id))
 
-    `broker` is `host:port` or a URL; without it, FLOTILLA_URL counts, as FLOTILLA_TOKEN and FLOTILLA_TLS_CA do for
-    `token` and `ca`. Every method raises Refused (also as TopicMissing, TopicExists, NotAllowed) or ServerUnreachable.
+    `broker` is `host:port` or a URL; the default is FLOTILLA_URL. Defaults of `token` and `ca` are FLOTILLA_TOKEN and
+    FLOTILLA_TLS_CA. Every method raises Refused (also as TopicMissing, TopicExists, NotAllowed) or ServerUnreachable.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class ApiHandler:
     # -- topics ---------------------------------------------------------------------------------------------
 
     def create_topic(self, topic: str, partitions: int | None = None, replication: int | None = None) -> str:
-        """Make a topic; return what the server says. It has 2 partitions and 3 replicas unless told otherwise."""
+        """Create a topic, by default with 2 partitions and 3 replicas; return the message of the server."""
         params = {"name": topic, "number_of_partitions": partitions, "replication": replication}
         return str(self._do("POST", "/topics", params)["message"])
 
@@ -75,13 +76,13 @@ class ApiHandler:
         return [one["partition_index"] for one in found]
 
     def delete_topic(self, topic: str) -> str:
-        """Remove a topic and its messages, for good; return what the server says."""
+        """Delete a topic and its messages, which cannot be undone; return the message of the server."""
         return str(self._do("DELETE", f"/topics/{quote(topic, safe='')}")["message"])
 
     # -- producers and consumers ----------------------------------------------------------------------------
 
     def register_producer(self, topic: str) -> str:
-        """Register a producer, and return its id. A topic that is not there is made."""
+        """Register a producer, and return its id. A missing topic is created."""
         return str(self._ask("POST", "/producer/register", {"topic": topic})["producer_id"])
 
     def register_consumer(self, topic: str, partition: int | None = None, start: str = "earliest") -> str:
@@ -90,50 +91,50 @@ class ApiHandler:
         return str(self._ask("POST", "/consumer/register", params)["consumer_id"])
 
     def enqueue(self, topic: str, producer_id: str, message: str, partition: int | None = None) -> Receipt:
-        """Put a message into a queue, into the next partition unless one is named; tell where it is."""
+        """Store a message, by default in the next partition; return its topic, partition and offset."""
         encode_message(message)
         params = {"topic": topic, "producer_id": producer_id, "message": message, "partition_index": partition}
         found = self._do("POST", "/producer/produce", params)
         return Receipt(topic, found["partition_index"], found["offset"])
 
     def dequeue(self, topic: str, consumer_id: str, partition: int | None = None) -> str | None:
-        """Take the next message, of any partition unless one is named; None if there is none.
+        """Return the next message, by default of any partition; None if there is none.
 
-        If an answer is lost, its message is: OutcomeUnknown is raised. Raises DataInvalid for what is no text.
+        If the response is lost, so is its message, and OutcomeUnknown is raised. Raises DataInvalid if it is not UTF-8.
         """
         params = {"topic": topic, "consumer_id": consumer_id, "partition_index": partition}
         try:
             found = self._do("GET", "/consumer/consume", params)
         except Refused as error:
-            if str(error) == _EMPTY:
+            if error.code == _EMPTY:
                 return None
             raise
         if "message" in found:
             return str(found["message"])
-        return decode_base64(found["message_base64"], f"the message at offset {found['offset']} of '{topic}'")
+        return decode_base64(found["message_base64"], f"message at offset {found['offset']} of '{topic}'")
 
     produce = enqueue
     consume = dequeue
 
     def size(self, topic: str, consumer_id: str, partition: int | None = None) -> int:
-        """Count the messages that are left for a consumer."""
+        """Return the number of messages left for a consumer."""
         params = {"topic": topic, "consumer_id": consumer_id, "partition_index": partition}
         return int(self._ask("GET", "/size", params)["size"])
 
     def heartbeat_producer(self, producer_id: str) -> None:
-        """Show that a producer is alive: those that fell silent are listed as inactive."""
+        """Send a heartbeat of a producer; without heartbeats it is listed as inactive."""
         self._ask("POST", "/producer/heartbeat", {"producer_id": producer_id})
 
     def heartbeat_consumer(self, consumer_id: str) -> None:
-        """Show that a consumer is alive: those that fell silent are listed as inactive."""
+        """Send a heartbeat of a consumer; without heartbeats it is listed as inactive."""
         self._ask("POST", "/consumer/heartbeat", {"consumer_id": consumer_id})
 
     def list_producers(self) -> list[dict[str, Any]]:
-        """List all producers that have registered: `producer_id`, `topic`, `status` and more."""
+        """List registered producers: `producer_id`, `topic`, `status` and more."""
         return self._list("producers")
 
     def list_consumers(self) -> list[dict[str, Any]]:
-        """List all consumers that have registered: `consumer_id`, `topic`, `status` and more."""
+        """List registered consumers: `consumer_id`, `topic`, `status` and more."""
         return self._list("consumers")
 
     # -- servers --------------------------------------------------------------------------------------------
@@ -147,29 +148,29 @@ class ApiHandler:
         return list(self._ask("GET", "/managers")["managers"])
 
     def add_broker(self, host: str) -> str:
-        """Make a broker known, which is at `host:port`; return its id."""
+        """Register the broker at `host:port`; return its id."""
         return str(self._ask("POST", "/admin/broker/add", {"broker_host": host})["broker_id"])
 
     def remove_broker(self, host: str) -> str:
-        """Forget a broker; return what the server says, which refuses while the broker holds replicas."""
+        """Remove a broker without replicas; return the message of the server."""
         return str(self._do("POST", "/admin/broker/remove", {"broker_host": host})["message"])
 
     def activate_broker(self, host: str) -> str:
-        """Have a broker lead partitions and take new ones again; return what the server says."""
+        """Uncordon a broker: it may lead and get new replicas again; return the message of the server."""
         return str(self._ask("POST", "/admin/broker/activate", {"broker_host": host})["message"])
 
     def deactivate_broker(self, host: str) -> str:
-        """Have a broker lead nothing, and take no new partitions; return what the server says."""
+        """Cordon a broker: it leads nothing and gets no new replicas; return the message of the server."""
         return str(self._ask("POST", "/admin/broker/deactivate", {"broker_host": host})["message"])
 
     # -- calls ----------------------------------------------------------------------------------------------
 
     def _ask(self, method: str, path: str, params: Mapping[str, object] | None = None) -> dict[str, Any]:
-        """Make a call that may be made twice."""
+        """Send a request that is safe to repeat."""
         return self._call(method, path, params or {}, repeatable=True)
 
     def _list(self, kind: str) -> list[dict[str, Any]]:
-        """Go through all pages of a list."""
+        """Read all pages of a list."""
         found: list[dict[str, Any]] = []
         after = None
         while True:
@@ -180,7 +181,7 @@ class ApiHandler:
                 return found
 
     def _do(self, method: str, path: str, params: Mapping[str, object] | None = None) -> dict[str, Any]:
-        """Make a call that must not be made twice."""
+        """Send a request that must not be repeated."""
         return self._call(method, path, params or {}, repeatable=False)
 
     def _call(self, method: str, path: str, params: Mapping[str, object], *, repeatable: bool) -> dict[str, Any]:
@@ -191,9 +192,11 @@ class ApiHandler:
             body = given or None
         managers = self._client.engine.managers
         try:
-            found: dict[str, Any] = self._runner.run(managers.ask(method, path, body, repeatable=repeatable))
+            found: dict[str, Any] = self._runner.run(managers.call(method, path, body, repeatable=repeatable))
         except Refused as error:
-            kind, code = _KINDS.get(str(error), (type(error), error.code))
+            if error.code != UNKNOWN or str(error) not in _KINDS:
+                raise
+            kind, code = _KINDS[str(error)]
             raise kind(str(error), code, error.details) from error
         return found
 

@@ -1,4 +1,4 @@
-"""`MyProducer`, also named `Producer`: puts messages into queues, and knows that they are there."""
+"""`MyProducer`, alias `Producer`: stores messages in queues, and waits for the acknowledgement."""
 
 import contextlib
 from collections.abc import Iterable
@@ -16,13 +16,13 @@ from flotilla.myqueue.texts import check_topic, encode_message, parse_broker
 
 
 class MyProducer:
-    """Puts messages into queues. Any thread may use it; several at once are faster than one.
+    """Stores messages in queues. Thread-safe; several threads are faster than one.
 
         with MyProducer(["T1", "T2"], "127.0.0.1:8080") as producer:
             producer.enqueue("T1", "hello")
 
-    `broker` is `host:port` or a URL; without it, FLOTILLA_URL counts, as FLOTILLA_TOKEN and FLOTILLA_TLS_CA do for
-    `token` and `ca`. A topic that is not there is made, with one partition: so a queue has one order. Raises
+    `broker` is `host:port` or a URL; the default is FLOTILLA_URL. Defaults of `token` and `ca` are FLOTILLA_TOKEN and
+    FLOTILLA_TLS_CA. A missing topic is created with one partition, so that a queue has one order. Raises
     ConfigInvalid, Refused, ServerUnreachable.
     """
 
@@ -40,21 +40,22 @@ class MyProducer:
         with contextlib.ExitStack() as stack:
             self._client = stack.enter_context(Client(url, token=token, ca=ca, route=route))
             for topic in self.topics:
-                have_topic(self._client, topic)
+                ensure_topic(self._client, topic)
             self._producer = self._client.producer()
             stack.pop_all()
 
     def enqueue(self, topic: str, message: str, *, partition: int | None = None) -> Receipt:
-        """Put a message into a queue; it is on the disks of a majority of its replicas when this returns.
+        """Store a message; when this returns, it is on the disks of a majority of its replicas.
 
-        Returns topic, partition and offset. Raises DeliveryFailed if it is not stored and will not be, DeliveryUnknown
-        if nobody knows; ConfigInvalid, RecordInvalid, TopicMissing, ServerUnreachable, ClientClosed.
+        Returns topic, partition and offset. Raises DeliveryFailed if the message is not stored and never will be,
+        DeliveryUnknown if the outcome is unknown; ConfigInvalid, RecordInvalid, TopicMissing, ServerUnreachable,
+        ClientClosed.
         """
         check_topic(topic, self.topics)
         return self._producer.send(topic, encode_message(message), partition=partition).result()
 
     def close(self) -> None:
-        """End, and close all connections."""
+        """Close all connections."""
         self._client.close()
 
     def __enter__(self) -> Self:
@@ -66,8 +67,8 @@ class MyProducer:
         self.close()
 
 
-def have_topic(client: Client, topic: str) -> TopicInfo:
-    """Make a topic with one partition if it is not there. To look first needs no right to make any."""
+def ensure_topic(client: Client, topic: str) -> TopicInfo:
+    """Create a topic with one partition if it is missing. An existing topic needs no grant to create."""
     try:
         return client.topics.describe(topic)
     except TopicMissing:

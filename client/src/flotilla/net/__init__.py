@@ -1,12 +1,12 @@
-"""A small, fast HTTP client on asyncio, for what servers and programs of Flotilla say to each other.
+"""A small, fast asyncio HTTP client for requests between Flotilla clients and servers.
 
-`Pool.request` is what most need; `Connection` is one connection, one request at a time. With https:// URLs they speak
-TLS, and check who answers. No redirects, no cookies, no HTTP/2: the other end is a server of ours, and yet it may be
-anything, so every answer is checked and limited.
+Use `Pool.request`; `Connection` is a single connection, with one request at a time. With https:// URLs they use TLS
+and verify the certificate of the server. There are no redirects, no cookies and no HTTP/2. The server is not trusted:
+every response is validated, and its size is limited.
 """
 
 from flotilla.net.connection import Connection, Response
-from flotilla.net.errors import AnswerInvalid, Disconnected, TimedOut
+from flotilla.net.errors import Disconnected, InvalidResponse, TimedOut
 from flotilla.net.pool import Pool
 
-__all__ = ["AnswerInvalid", "Connection", "Disconnected", "Pool", "Response", "TimedOut"]
+__all__ = ["Connection", "Disconnected", "InvalidResponse", "Pool", "Response", "TimedOut"]

@@ -1,78 +1,91 @@
-"""The codes of refusals: what servers say no with, and what clients go by.
+"""Error codes of all servers, with HTTP status and documentation.
 
-The table holds the codes of all servers, so that a code means the same wherever it comes from. `docs/errors.md` is made
-from it (`tools/error_docs.py`).
+A code has the same meaning on every server, and clients decide by it. `tools/error_docs.py` generates `docs/errors.md`
+from this table.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
+
+Resource = Literal["broker", "group", "path", "replica", "token", "topic"]
+RESOURCES: tuple[str, ...] = get_args(Resource)  # values of `resource` in the details of `not_found`
+# Headers of error responses of the simple API, whose bodies have no code.
+ERROR_CODE = "flotilla-error-code"
+ERROR_RESOURCE = "flotilla-error-resource"
 
 
 class Code(NamedTuple):
-    """What a code stands for: its HTTP status, and what it means and what to do, for the table in the docs."""
+    """HTTP status of a code, its meaning and what to do."""
 
     status: int
     meaning: str
 
 
 CODES = {
-    "bad_request": Code(400, "The request breaks a rule, which the message names. Change the request."),
-    "bad_batch": Code(400, "The batch is damaged or malformed; the message says where. Make it anew from its records."),
+    "bad_request": Code(400, "The request is invalid; the message explains it. Change the request."),
+    "bad_batch": Code(400, "The batch is malformed or fails its checksum; the message explains it. Encode it again."),
+    "no_records": Code(400, "The consumer has read all messages (simple API only). Not a failure: poll again."),
     "offset_out_of_range": Code(
         400,
-        "The partition has no such offset: records below `first_offset` were removed, `next_offset` is the end. "
-        "Go on from one of the two.",
+        "The offset is below `first_offset` (the record was deleted) or above `next_offset` (the end of the partition)"
+        ". Continue at one of these offsets.",
     ),
-    "unauthorized": Code(401, "A token is missing, or it is not valid. Send `Authorization: Bearer …`."),
-    "forbidden": Code(403, "The token is valid, and lacks the scope that `details` name. Use one that has it."),
-    "not_found": Code(404, "There is nothing of that name or at that path. Look at the name; `/docs` lists the paths."),
+    "unauthorized": Code(401, "The token is missing or invalid. Send a valid one: `Authorization: Bearer …`."),
+    "forbidden": Code(403, "The token lacks the scope in `details`. Use a token with this scope."),
+    "not_found": Code(
+        404,
+        "The resource or path does not exist. `details` has the missing `resource`: `broker`, `group`, `path`, "
+        "`replica`, `token` or `topic`. Check the name; `/docs` lists the paths.",
+    ),
     "unknown_partition": Code(
-        404, "There is no such partition, or this broker has no replica of it. Ask for the metadata again."
+        404, "The topic or partition does not exist, or this broker has no replica of it. Refresh the metadata."
     ),
-    "method_not_allowed": Code(405, "The path takes other methods; the message names them."),
-    "stale_writer": Code(
-        409, "The order comes from a writer that was replaced since. It must not give orders any more."
-    ),
-    "sealed": Code(409, "This epoch of the partition has ended. Ask for the metadata again and use the new one."),
+    "method_not_allowed": Code(405, "The path does not support this method. The message lists the supported ones."),
+    "stale_writer": Code(409, "The command is from a writer that was replaced by a later one. That writer must stop."),
+    "sealed": Code(409, "The partition epoch has ended. Refresh the metadata and use the current epoch."),
     "sequence_reused": Code(
-        409, "This sequence was used for another batch. Raise the producer's epoch and start its sequences at 0."
+        409, "Another batch was stored with this sequence. Raise the producer epoch and start at sequence 0."
     ),
     "sequence_gap": Code(
-        409, "A batch before this one is missing. Send that one first, or raise the producer's epoch and start at 0."
+        409, "Batches before this sequence are missing. Send them first, or raise the producer epoch and start at 0."
     ),
     "sequence_overlap": Code(
-        409, "The batch covers some sequences that are known and some that are not. Raise the producer's epoch."
+        409, "The batch overlaps a stored batch. Raise the producer epoch and start at sequence 0."
     ),
-    "epoch_stale": Code(409, "Another life of this producer goes on with a higher epoch. This one has to stop."),
+    "epoch_stale": Code(409, "Another instance of this producer has a higher epoch. Stop this instance."),
     "unknown_producer": Code(
-        409, "The partition does not remember this producer. Raise its epoch and start its sequences at 0."
+        409, "The partition has no state of this producer. Raise the producer epoch and start at sequence 0."
     ),
-    "conflict": Code(409, "It contradicts what is there; the message says how. Look at what is there and decide anew."),
-    "exists": Code(409, "There is one of that name already. Use it, or take another name."),
-    "unknown_member": Code(409, "The group has no such member: it left, fell silent, or was removed. Join again."),
+    "conflict": Code(409, "The request conflicts with the current state; the message explains it. Check the state."),
+    "exists": Code(409, "The name is in use. Use the existing resource, or choose another name."),
+    "unknown_member": Code(
+        409, "The consumer group has no such member: it left, timed out, or was removed. Join again."
+    ),
     "stale_generation": Code(
-        409, "The generation is not one of this member's life: another life replaced it. Join again."
+        409, "The generation is outdated: another instance of the member has joined. Join again, or stop."
     ),
-    "not_owner": Code(
-        409, "The member does not own the partitions that `details` name. Stop work on them, and sync with the group."
+    "not_owner": Code(409, "The member does not own the partitions in `details`. Stop work on them, and sync."),
+    "group_not_empty": Code(409, "The consumer group has members. Stop them, or use `force` to remove them."),
+    "too_large": Code(413, "The message, batch or request exceeds a limit; the message names it. Send less at once."),
+    "not_leader": Code(421, "Another broker leads the partition. Send the request to the address in `details`."),
+    "busy": Code(
+        429, "A limit of concurrent work is reached. Retry after `Retry-After` seconds, and send less at once."
     ),
-    "group_not_empty": Code(409, "The group has members. Stop them, or say `force`, which removes them."),
-    "too_large": Code(413, "The message, the batch or the request is larger than a limit, which the message names."),
-    "not_leader": Code(421, "Another broker leads the partition; `details` give its address. Ask that one."),
-    "busy": Code(429, "Too much is under way here. Try again later, and send less at once."),
-    "quota_exceeded": Code(
-        429, "The token's quota, named in `details`, is used up. Wait as long as `Retry-After` says."
-    ),
+    "quota_exceeded": Code(429, "The token's quota in `details` is used up. Retry after `Retry-After` seconds."),
     "internal": Code(
-        500, "A mistake of ours. What was asked for may have been done; the server's log tells more, by the request id."
+        500,
+        "Internal error; the request may have taken effect. The server log has the cause, under the id in the header "
+        "`x-request-id`.",
     ),
-    "closed": Code(503, "The server or the replica stops. Ask another one."),
-    "disk_full": Code(503, "The broker's disk is full. Nothing was stored; make room, or try again later."),
-    "no_leader": Code(503, "The partition elects a leader, or has lost its majority. Try again."),
-    "too_many_connections": Code(503, "The server has as many connections as it takes. Try again, or ask another one."),
-    "not_settled": Code(503, "The leader was elected just now, and finds out what is committed. Try again."),
-    "broken": Code(503, "This replica's data is damaged, and out of service. The others go on: ask again."),
-    "unavailable": Code(503, "Something that is needed does not answer; the message says what. Try again."),
+    "closed": Code(503, "The server or the replica is shutting down. Use another one."),
+    "disk_full": Code(503, "The broker's disk is full; nothing was stored. Free disk space, or retry later."),
+    "no_leader": Code(503, "The partition has no leader: an election is running, or a quorum is unavailable. Retry."),
+    "too_many_connections": Code(503, "The server has reached its connection limit. Retry, or use another server."),
+    "not_settled": Code(503, "The new leader has not committed an entry of its term yet. Retry."),
+    "broken": Code(503, "The replica is quarantined because its data is damaged. Retry: another replica takes over."),
+    "unavailable": Code(503, "A broker, the writer or the database is unavailable; the message names it. Retry."),
     "unknown_outcome": Code(
-        504, "Nobody knows whether it was done. With a producer's sequence, send the same batch again; else look first."
+        504,
+        "Timeout; the request may have taken effect. Retry a batch with the same producer id and sequence; otherwise "
+        "check the state first.",
     ),
 }

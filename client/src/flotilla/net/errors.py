@@ -1,29 +1,29 @@
-"""Why a request has no answer.
+"""Errors of requests without a response.
 
     ConnectionError
-    └── Disconnected         the connection could not be made, or ended before the answer was there
-        ├── AnswerInvalid    what came is no HTTP, or too large
-        └── TimedOut         it took too long (a TimeoutError, too)
+    └── Disconnected           the connection failed, or ended before the response was complete
+        ├── InvalidResponse    the response is not HTTP, or too large
+        └── TimedOut           timeout (also a TimeoutError)
 
-All of them tell whether anything of the request may have reached the server: if not, it is safe to try elsewhere; if
-so, whether the request was carried out is unknown.
+`sent` is whether a part of the request may have reached the server. If not, it is safe to send it to another server;
+otherwise its outcome is unknown.
 """
 
 
 class Disconnected(ConnectionError):
-    """There is no answer. `sent` is False only if surely nothing of the request has left."""
+    """There is no response. `sent` is False only if certainly nothing of the request was sent."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
         self.sent = sent
 
 
-class AnswerInvalid(Disconnected):
-    """The answer is malformed or too large; the connection was closed."""
+class InvalidResponse(Disconnected):
+    """The response is malformed or too large; the connection was closed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, sent=True)
 
 
 class TimedOut(Disconnected, TimeoutError):
-    """The answer did not come in time; the connection was closed."""
+    """The response did not arrive in time; the connection was closed."""

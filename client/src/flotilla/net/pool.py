@@ -1,6 +1,6 @@
-"""Connections to servers, used again and again: opened when needed, limited in number, closed when idle for long.
+"""A connection pool: connections are opened on demand, limited in number, reused, and closed when idle.
 
-A request that fails is never sent again from here: only who knows what it means can tell whether that is safe.
+The pool does not retry failed requests: only the caller knows whether a retry is safe.
 """
 
 import asyncio
@@ -19,21 +19,21 @@ class _Idle(NamedTuple):
 
 
 class _Server:
-    """The connections to one server: those that wait for work, and room for those that work."""
+    """Idle and busy connections to one server."""
 
     def __init__(self, open_max: int) -> None:
         self.slots = asyncio.Semaphore(open_max)
-        self.idle: list[_Idle] = []  # the one that worked last is used first, so that the others grow old
-        self.users = 0  # requests that have a connection, or wait for one
+        self.idle: list[_Idle] = []  # the most recently used one is taken first, so that the others expire
+        self.users = 0  # requests with a connection, or waiting for one
         self.busy: set[Connection] = set()
 
 
 class Pool:
     """Connections by base URL, as in http://host:8080.
 
-    At most `open_max` to one server, more requests than that wait in the order in which they came; at most `idle_max`
-    are kept for later, for `idle_s`, which must be shorter than servers keep them. `tls` says whom to trust at
-    https:// URLs; without it, whom this machine trusts.
+    There are at most `open_max` connections to one server; more requests wait in order. At most `idle_max` idle
+    connections are kept for `idle_s`, which must be shorter than the idle timeout of servers. `tls` has the CAs for
+    https:// URLs (default: system CAs).
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Pool:
         headers: Sequence[tuple[str, str]] = (),
         timeout_s: float = REQUEST_S,
     ) -> Response:
-        """Send a request and wait for its answer; raises Disconnected. The time includes waiting for a connection."""
+        """Send a request and wait for the response. Raises Disconnected. Waiting for a connection counts as time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         async with self._slot(url, timeout_s) as server:
@@ -78,12 +78,12 @@ class Pool:
                 self._give_back(server, connection)
 
     def count_open(self, url: str) -> int:
-        """Tell how many connections to a server there are."""
+        """Return the number of connections to a server."""
         server = self._servers.get(url)
         return 0 if server is None else len(server.busy) + len(server.idle)
 
     def close(self) -> None:
-        """Close all connections; requests that are under way end with Disconnected."""
+        """Close all connections; requests in flight fail with Disconnected."""
         self._is_closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -96,7 +96,7 @@ class Pool:
 
     @asynccontextmanager
     async def _slot(self, url: str, timeout_s: float) -> AsyncIterator[_Server]:
-        """Wait for one's turn."""
+        """Wait until a connection to the server may be used."""
         server = self._servers.get(url)
         if server is None:
             server = self._servers[url] = _Server(self._open_max)
@@ -131,7 +131,7 @@ class Pool:
             self._sweeper = loop.call_later(self._idle_s, self._sweep)
 
     def _sweep(self) -> None:
-        """Close what has been idle for long, and forget servers that nobody talks to."""
+        """Close expired idle connections, and remove servers without connections and requests."""
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self._idle_s
         for url, server in list(self._servers.items()):

@@ -1,8 +1,8 @@
-"""What a server's answer means for the one who asked: done, ask somebody else, ask again later, or no.
+"""Interpretation of responses: what a client does next, by status and error code. Pure.
 
-Pure. An append that was sent and not answered is in doubt for ever after, whatever the next broker says: only the
-same batch, under the same sequence, can find out. An answer that is not surely a refusal leaves doubt as well: a
-server's own mistake, and whatever something between us and the server may have said in its place.
+The outcome of an append without a response stays unknown, whatever the next broker responds: only a retry of the same
+batch with the same sequence can resolve it. A response that is not certainly a refusal leaves the outcome unknown, too:
+an internal error, or a response of a proxy between client and server.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from flotilla.net.codes import CODES
+from flotilla.net.codes import CODES, ERROR_CODE, ERROR_RESOURCE, RESOURCES
 
 _OK = 200
 _MOVED = 421
-_REFUSED = range(400, 500)  # before anything was done
+_REFUSED = range(400, 500)  # rejected without any effect
 _LATER = {
     "busy",
     "closed",
@@ -27,22 +27,22 @@ _LATER = {
     "unavailable",
     "quota_exceeded",
 }
-_ELSEWHERE = {"unknown_partition", "not_found", "sealed"}  # what is known of the partition is old, or too new
+_ELSEWHERE = {"unknown_partition", "not_found", "sealed"}  # the metadata of the client or of the server is outdated
 
 
 class Step(Enum):
-    """What to do next."""
+    """The next step after a response."""
 
     DONE = auto()
-    MOVE = auto()  # another one leads
-    LATER = auto()  # nothing was changed; try again, here or elsewhere
-    ELSEWHERE = auto()  # nothing was changed; learn where the partition is, and try again
-    DOUBT = auto()  # nobody knows whether it was carried out
+    MOVE = auto()  # another broker is the leader
+    LATER = auto()  # no effect; retry, here or at another server
+    ELSEWHERE = auto()  # no effect; refresh the metadata, and retry
+    DOUBT = auto()  # the outcome is unknown
     REFUSED = auto()
 
 
-class Said(msgspec.Struct, frozen=True):
-    """A refusal, as far as it can be read; without a code that is known, it may be from anybody."""
+class ErrorResponse(msgspec.Struct, frozen=True):
+    """An error response, as far as it can be parsed. Without a known code, it may be from a proxy."""
 
     code: str | None = None
     message: str = ""
@@ -50,35 +50,46 @@ class Said(msgspec.Struct, frozen=True):
 
     @property
     def leader(self) -> Mapping[str, Any]:
-        """The leader, in an answer that says that another one leads."""
+        """The leader in a `not_leader` response; otherwise empty."""
         found = self.details.get("leader")
         return found if isinstance(found, dict) else {}
 
 
-def read(body: bytes) -> Said:
-    """Read a refusal."""
+def read(body: bytes) -> ErrorResponse:
+    """Parse an error response."""
     try:
         found = msgspec.json.decode(body)
     except msgspec.DecodeError:
-        return Said()
+        return ErrorResponse()
     if not isinstance(found, dict):
-        return Said()
+        return ErrorResponse()
     code, message, details = found.get("code"), found.get("message"), found.get("details")
-    return Said(
+    return ErrorResponse(
         code if isinstance(code, str) and code in CODES else None,
         message if isinstance(message, str) else "",
         details if isinstance(details, dict) and all(isinstance(key, str) for key in details) else {},
     )
 
 
-def next_step(status: int, said: Said) -> Step:
-    """Judge an answer by its status, and by the code of the refusal that it holds."""
+def add_code(error: ErrorResponse, headers: Mapping[bytes, bytes]) -> ErrorResponse:
+    """Add the code of an error of the simple API, which is in a header; managers of 0.2 do not send it."""
+    code = headers.get(ERROR_CODE.encode(), b"").decode("latin-1")
+    if error.code is not None or code not in CODES:
+        return error
+    resource = headers.get(ERROR_RESOURCE.encode(), b"").decode("latin-1")
+    return ErrorResponse(
+        code, error.message, {**error.details, "resource": resource} if resource in RESOURCES else error.details
+    )
+
+
+def next_step(status: int, error: ErrorResponse) -> Step:
+    """Return the next step, by the status and the error code of a response."""
     if status == _OK:
         return Step.DONE
     if status == _MOVED:
         return Step.MOVE
-    if said.code in _LATER:
+    if error.code in _LATER:
         return Step.LATER
     if status not in _REFUSED:
         return Step.DOUBT
-    return Step.ELSEWHERE if said.code is None or said.code in _ELSEWHERE else Step.REFUSED
+    return Step.ELSEWHERE if error.code is None or error.code in _ELSEWHERE else Step.REFUSED

@@ -1,1 +1,1 @@
-"""Producers: how a partition tells a retry from a new batch. Pure; brokers ask, and so does `flotilla.testing`."""
+"""Idempotent producers: detect duplicate batches. Pure; brokers and the fake of `flotilla.testing` use it."""

@@ -1,34 +1,34 @@
-"""What can go wrong with the batches of producers.
+"""Errors of idempotent producers.
 
 ProducerError
-├── ProducerRefused         a batch does not follow what its producer sent before; nothing of it was written now
-│   ├── SequenceReused      sequence_reused: the sequence belongs to another batch
+├── ProducerRefused         a batch is out of sequence; it was not appended
+│   ├── SequenceReused      sequence_reused: another batch has this sequence
 │   ├── SequenceGap         sequence_gap: records before this batch are missing
-│   ├── SequenceOverlap     sequence_overlap: the sequence was passed, by batches that are not remembered
-│   ├── EpochStale          epoch_stale: a newer epoch of the producer has written
-│   └── ProducerUnknown     unknown_producer: a producer that is not known starts above 0
-├── ProducerTableMisuse     the caller broke a rule of the table (a truncation of committed entries, ...)
-└── ProducerTableMalformed  bytes that are not a saved table
+│   ├── SequenceOverlap     sequence_overlap: the sequence is below those of the stored batches, or inside one of them
+│   ├── EpochStale          epoch_stale: the producer has a newer epoch
+│   └── ProducerUnknown     unknown_producer: an unknown producer starts above 0
+├── ProducerTableMisuse     the caller violated a precondition, such as truncating committed entries
+└── InvalidProducerTable    the bytes are not an encoded table
 
-To send a refused batch again is of no use, unless a gap before it was filled. A refusal speaks of this attempt only:
-whether an earlier attempt of the same batch was written is as unknown after it as it was before.
+A retry of a refused batch does not help, unless a gap before it was filled. A refusal is about this attempt only:
+whether an earlier attempt of the same batch was appended stays unknown.
 """
 
 from typing import ClassVar
 
 
 class ProducerError(Exception):
-    """The root of everything that the table of producers raises."""
+    """Base class of the errors."""
 
 
 class ProducerRefused(ProducerError):
-    """A batch does not follow what its producer sent before.
+    """A batch is out of sequence.
 
-    The text says what was expected, what came, and what the client should do.
+    The message has the expected and the actual value, and what the client should do.
 
     Attributes:
-        code: names the reason for programs; it never changes.
-        details: what programs need to know besides.
+        code: the error code, as in `flotilla.net.codes`.
+        details: values for clients.
     """
 
     code: ClassVar[str]
@@ -39,41 +39,41 @@ class ProducerRefused(ProducerError):
 
 
 class SequenceReused(ProducerRefused):
-    """A remembered batch starts at this sequence, and it is another one; the detail `count` is how long that is."""
+    """Another stored batch starts at this sequence; the detail `count` is its number of records."""
 
     code = "sequence_reused"
 
 
 class SequenceGap(ProducerRefused):
-    """The batch starts above the sequence that is next."""
+    """The batch starts above the next sequence."""
 
     code = "sequence_gap"
 
 
 class SequenceOverlap(ProducerRefused):
-    """The batch starts below the sequence that is next, and not where a remembered batch does.
+    """The batch starts below the next sequence, but not at the start of a remembered batch.
 
-    Its detail `remembered_from` is where the oldest that is remembered starts: what lies before was passed.
+    The detail `remembered_from` is the first sequence of the oldest remembered batch.
     """
 
     code = "sequence_overlap"
 
 
 class EpochStale(ProducerRefused):
-    """A newer epoch of the producer has written."""
+    """The producer has a newer epoch."""
 
     code = "epoch_stale"
 
 
 class ProducerUnknown(ProducerRefused):
-    """The producer is not known, and its batch does not start at 0."""
+    """The producer is unknown, and its batch does not start at 0."""
 
     code = "unknown_producer"
 
 
 class ProducerTableMisuse(ProducerError):
-    """The caller broke a rule of the table. Nothing was changed."""
+    """The caller violated a precondition. Nothing was changed."""
 
 
-class ProducerTableMalformed(ProducerError):
-    """The bytes are not a saved table, or not one of a version that is known here."""
+class InvalidProducerTable(ProducerError):
+    """The bytes are not an encoded table, or have an unknown version."""

@@ -1,26 +1,26 @@
-"""The table by which a partition tells a retry from a new batch.
+"""Producer state of a partition, by which it detects duplicate batches.
 
-For each producer it holds the epoch, the last batches of that epoch, and when the last of them was appended. It is
-a function of the partition's log and of nothing else: replicas that hold the same entries hold the same table, so
-a new leader recognises what was sent to the old one.
+For each producer, the table has the epoch, the last batches of that epoch, and the append time of the last one. It is a
+function of the partition's log only: replicas with the same entries have the same table, so a new leader detects
+duplicates of batches that were sent to the old one.
 
-Entries may be cut off until they are committed. So there is a committed part, which is final, and a tail of what
-uncommitted entries add to it. Both are kept apart, and a look-up goes through the tail first: truncating is
-dropping batches from the end of the tail, committing is moving them from its head, and neither looks at anything
-else. Expiry is an entry too. It touches the committed part only, for what follows it in the log must survive it.
+Entries may be truncated until they are committed. So there is a committed part, which is final, and a tail with the
+batches of uncommitted entries. A lookup searches the tail first. A truncation removes batches from the end of the tail,
+and a commit moves them from its start to the committed part. Expiry is an entry of the log, too. It affects only the
+committed part, because later entries must survive it.
 
 Invariants:
 
-- The remembered batches of a producer have one epoch and follow each other without a gap. A batch that does not
-  continue the one before starts the producer anew: a leader let it in, hence it was of a newer epoch, or the leader
-  had forgotten the producer by an expiry that this replica has yet to commit.
-- Committed producers lie in the order of their last batches in the log. Append times never decrease in a log, so
-  that is the order of silence too, and what expires is found at the head.
+- The remembered batches of a producer have one epoch and are contiguous. A batch that does not continue the previous
+  one resets the producer: the leader accepted it, so it has a newer epoch, or the leader had removed the producer by an
+  expiry that this replica has not committed yet.
+- Committed producers are in the order of their last batches in the log. Append times never decrease in a log, so this
+  is also the order of their last activity, and producers expire from the start.
 
-A partition may know 100,000 producers, so a committed one is a single row of packed bytes: a quarter of the memory
-of objects, nothing for the garbage collector to walk through, and saved as it is.
+A partition may have 100,000 producers. So a committed producer is a single row of packed bytes: it takes a quarter of
+the memory of objects, the garbage collector does not traverse it, and it is stored as it is.
 
-The table does not wait, reads no clock, and does not propose: the caller does, on what it is told here.
+The table does not wait, does not use a clock, and proposes nothing: the caller does.
 """
 
 from collections import OrderedDict, deque
@@ -33,7 +33,7 @@ import msgspec
 
 from flotilla.producers.errors import (
     EpochStale,
-    ProducerTableMalformed,
+    InvalidProducerTable,
     ProducerTableMisuse,
     ProducerUnknown,
     SequenceGap,
@@ -43,13 +43,13 @@ from flotilla.producers.errors import (
 from flotilla.records import NO_PRODUCER, PRODUCER_ID_BYTES, BatchHeader
 
 FORMAT: Final = 1
-"""Of a saved table."""
+"""Version of the encoded table."""
 BATCHES_REMEMBERED: Final = 5
-"""Of each producer; a client has at most as many under way to a partition."""
+"""Per producer; a client has at most this number of batches in flight to a partition."""
 
-_HEAD: Final = Struct("<qqq")  # a row starts with: epoch, append time of the last batch, sequence behind it
-_BATCH: Final = Struct("<IIqq")  # and goes on with batches, oldest first: count, crc, base offset, entry
-_KEPT_BYTES: Final = (BATCHES_REMEMBERED - 1) * _BATCH.size  # of a row's batches, when one more comes
+_HEAD: Final = Struct("<qqq")  # start of a row: epoch, append time of the last batch, next sequence
+_BATCH: Final = Struct("<IIqq")  # then its batches, oldest first: count, crc, base offset, entry
+_KEPT_BYTES: Final = (BATCHES_REMEMBERED - 1) * _BATCH.size  # batches of a row that stay when one is added
 _ROWS: Final = {
     _HEAD.size + batches * _BATCH.size: Struct(_HEAD.format + batches * "IIqq")
     for batches in range(1, BATCHES_REMEMBERED + 1)
@@ -57,10 +57,10 @@ _ROWS: Final = {
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """The batch is in the log already.
+    """A duplicate: the batch is already in the log.
 
-    It is safe once entry `index` is committed. Before that the entry may be truncated, and another take its index;
-    so wait for it as for an entry of one's own, by index and term.
+    It is durable once entry `index` is committed. Until then the entry may be truncated and replaced; so wait for it by
+    index and term, as for a new entry.
     """
 
     index: int
@@ -81,7 +81,7 @@ class _Batch(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Added(msgspec.Struct, frozen=True, gc=False):
-    """What a batch of an uncommitted entry adds."""
+    """A batch of an uncommitted entry."""
 
     producer_id: bytes
     batch: _Batch
@@ -90,7 +90,7 @@ class _Added(msgspec.Struct, frozen=True, gc=False):
 
 class _Saved(msgspec.Struct, frozen=True, array_like=True):
     version: int
-    producers: msgspec.Raw  # of version 1: a list of producer id and row, in order
+    producers: msgspec.Raw  # version 1: list of producer id + row, in order
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -99,10 +99,10 @@ _decode_producers = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class ProducerTable:
-    """What the producers of one partition sent last.
+    """The last batches of the producers of a partition.
 
     Args:
-        committed_index: the entry up to which everything is committed, and known to have left nothing to remember.
+        committed_index: index of the last committed entry; entries up to it added no producers.
     """
 
     def __init__(self, committed_index: int = 0) -> None:
@@ -112,23 +112,23 @@ class ProducerTable:
         self._tail_of: dict[bytes, deque[_Batch]] = {}  # the same batches by producer; never an empty deque
 
     def __len__(self) -> int:
-        """The number of committed producers."""
+        """Return the number of committed producers."""
         return len(self._committed)
 
     @property
     def committed_index(self) -> int:
-        """The entry up to which everything is final."""
+        """Index of the last committed entry."""
         return self._committed_index
 
-    # -- the question -------------------------------------------------------------------------------------
+    # -- checks -------------------------------------------------------------------------------------------
 
     def check(self, header: BatchHeader) -> Retry | None:
-        """Tell what a batch is that a client sent, given all entries, uncommitted ones too.
+        """Check a batch of a client against all entries, also uncommitted ones.
 
-        Batches that are checked but not appended are not seen: append each before the next is checked.
+        Append each batch before checking the next one: the table does not know batches that were only checked.
 
         Returns:
-            None if it is new and in order, or has no producer; where it lies if it is in the log already.
+            None if the batch is new and in sequence, or has no producer; its position if it is a duplicate.
 
         Raises:
             ProducerRefused: one of its subclasses, by cause.
@@ -154,7 +154,7 @@ class ProducerTable:
         return None
 
     def _find(self, header: BatchHeader, expected: int) -> Retry:
-        """Find a batch of the producer's epoch that is not the expected one."""
+        """Find a duplicate of a batch that does not have the expected sequence. Raises ProducerRefused."""
         if header.base_sequence > expected:
             raise SequenceGap(
                 f"{_name(header)}: expected sequence {expected}, got {header.base_sequence}; "
@@ -167,13 +167,13 @@ class ProducerTable:
             starts.append(batch.base_sequence)
         raise SequenceOverlap(
             f"{_name(header)}: expected sequence {expected}, got {header.base_sequence}, where none of the last "
-            f"batches starts (they start at {', '.join(map(str, reversed(starts)))}); whether these records were "
-            f"written before cannot be told: to send them anyway, raise the epoch and start at 0",
+            f"batches starts (they start at {', '.join(map(str, reversed(starts)))}); it is unknown whether these "
+            f"records were written before: to send them anyway, raise the epoch and start at 0",
             remembered_from=starts[-1],
         )
 
     def _remembered(self, producer_id: bytes, epoch: int, next_sequence: int) -> Iterator[_Batch]:
-        """Yield the last batches of a producer, newest first, given what its next batch would be."""
+        """Yield the remembered batches of a producer, newest first, given its epoch and next sequence."""
         batches = chain(
             reversed(self._tail_of.get(producer_id, ())),
             _unpack(self._committed.get(producer_id, b"")),
@@ -187,9 +187,9 @@ class ProducerTable:
     # -- the log ------------------------------------------------------------------------------------------
 
     def append(self, index: int, header: BatchHeader, base_offset: int, time_ms: int) -> None:
-        """Take in a batch of entry `index`, which is not committed.
+        """Add a batch of the uncommitted entry `index`.
 
-        What is in the log was checked by the leader that put it there, so nothing about the batch is checked here.
+        The batch is not checked: the leader checked it before it appended the entry.
         """
         index_min = self._tail[-1].batch.index if self._tail else self._committed_index + 1
         if index < index_min:
@@ -204,7 +204,7 @@ class ProducerTable:
         self._tail_of.setdefault(producer_id, deque()).append(batch)
 
     def truncate(self, index: int) -> None:
-        """Forget the entries from `index` on."""
+        """Remove the entries from `index` on."""
         if index <= self._committed_index:
             raise ProducerTableMisuse(
                 f"entry {index} cannot be truncated: entries up to {self._committed_index} are committed"
@@ -215,7 +215,7 @@ class ProducerTable:
             self._drop_if_empty(producer_id)
 
     def commit(self, index: int) -> None:
-        """Make the entries up to `index` final. To say it again, or of an earlier entry, changes nothing."""
+        """Commit the entries up to `index`. Idempotent."""
         while self._tail and self._tail[0].batch.index <= index:
             added = self._tail.popleft()
             self._tail_of[added.producer_id].popleft()
@@ -242,12 +242,12 @@ class ProducerTable:
     # -- expiry -------------------------------------------------------------------------------------------
 
     def expiry_due(self, now_ms: int, *, age_ms_max: int, count_max: int) -> int | None:
-        """Tell the leader which expiry to propose, if any.
+        """Return the expiry that the leader should propose.
 
         Returns:
-            What to call `expire` with, so that producers silent for longer than `age_ms_max` go, and as many more,
-            those silent for longest, that at most `count_max` stay. Producers silent since the same time go
-            together. None if there is nothing to do.
+            The argument of `expire` that removes producers inactive for longer than `age_ms_max`, and the least
+            recently active ones above `count_max`. Producers with the same time of their last batch expire together.
+            None if no producer has to expire.
         """
         if not self._committed:
             return None
@@ -260,37 +260,37 @@ class ProducerTable:
         return before_ms if before_ms > oldest_ms else None
 
     def expire(self, before_ms: int) -> int:
-        """Forget producers whose last committed batch is older than `before_ms`, and return how many.
+        """Remove producers whose last committed batch is older than `before_ms`; return their number.
 
-        It is part of the log: call it for an entry that says so, when exactly the entries up to that one are
-        committed, so that all replicas forget the same. What later entries add to a forgotten producer stays.
+        Expiry is part of the log: call it for an expiry entry when exactly the entries up to it are committed, so that
+        all replicas remove the same producers. Batches of later entries stay.
         """
         count = len(self._committed)
         while self._committed and _time_ms(next(iter(self._committed.values()))) < before_ms:
             self._committed.popitem(last=False)
         return count - len(self._committed)
 
-    # -- the saved form -----------------------------------------------------------------------------------
+    # -- encoding -----------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """Save the committed part. Equal tables give equal bytes.
+        """Encode the committed part. Equal tables have equal encodings.
 
-        If the entry `committed_index` is an expiry, it is part of that only once `expire` was called for it.
+        If the entry `committed_index` is an expiry, call `expire` for it first.
         """
         return _encode((FORMAT, [producer_id + row for producer_id, row in self._committed.items()]))
 
     @classmethod
     def decode(cls, data: bytes, committed_index: int) -> Self:
-        """Load what was saved when the entries up to `committed_index` were committed.
+        """Decode a table that was encoded when the entries up to `committed_index` were committed.
 
         Raises:
-            ProducerTableMalformed: the bytes are not such a table.
+            InvalidProducerTable: the bytes are not an encoded table.
         """
         table = cls(committed_index)
         for item in _decode_items(data):
             producer_id, row = item[:PRODUCER_ID_BYTES], item[PRODUCER_ID_BYTES:]
             if producer_id == NO_PRODUCER or producer_id in table._committed:
-                raise ProducerTableMalformed(f"producer id {producer_id.hex()} is reserved, or there twice")
+                raise InvalidProducerTable(f"producer id {producer_id.hex()} is reserved, or there twice")
             _check_row(producer_id, row, committed_index)
             table._committed[producer_id] = row
         return table
@@ -309,7 +309,7 @@ def _check_first(header: BatchHeader) -> None:
 
 
 def _check_epoch(header: BatchHeader, known: int) -> None:
-    """Check a batch of another epoch than the one that is known."""
+    """Check a batch of another epoch than the current one."""
     if header.producer_epoch < known:
         raise EpochStale(
             f"{_name(header)}: expected epoch {known} or above, got {header.producer_epoch}; "
@@ -324,7 +324,7 @@ def _check_epoch(header: BatchHeader, known: int) -> None:
 
 
 def _check_same(header: BatchHeader, batch: _Batch, expected: int) -> Retry:
-    """Check a batch that starts where a remembered one does."""
+    """Check a batch with the sequence of a remembered one."""
     if (header.count, header.crc) != (batch.count, batch.crc):
         raise SequenceReused(
             f"{_name(header)}: sequence {batch.base_sequence} is taken; expected the same {batch.count} records "
@@ -355,21 +355,21 @@ def _decode_items(data: bytes) -> list[bytes]:
     try:
         saved = _decode_saved(data)
         if saved.version != FORMAT:
-            raise ProducerTableMalformed(f"the table has version {saved.version}; version {FORMAT} is known here")
+            raise InvalidProducerTable(f"the table has version {saved.version}; version {FORMAT} is known here")
         return _decode_producers(saved.producers)
-    except (msgspec.DecodeError, RecursionError) as error:  # the latter: arrays in arrays in arrays
-        raise ProducerTableMalformed(f"not a saved table: {error}") from error
+    except (msgspec.DecodeError, RecursionError) as error:  # RecursionError: deeply nested arrays
+        raise InvalidProducerTable(f"not a saved table: {error}") from error
 
 
 def _check_row(producer_id: bytes, row: bytes, committed_index: int) -> None:
     layout = _ROWS.get(len(row))
     if layout is None:
-        raise ProducerTableMalformed(f"producer {producer_id.hex()}: {len(row)} bytes are not a row")
+        raise InvalidProducerTable(f"producer {producer_id.hex()}: {len(row)} bytes are not a row")
     fields = layout.unpack(row)
     counts, indexes = fields[3::4], list(fields[6::4])
     if min(fields) < 0 or 0 in counts or sum(counts) > fields[2]:
-        raise ProducerTableMalformed(f"producer {producer_id.hex()}: a number is out of its range")
+        raise InvalidProducerTable(f"producer {producer_id.hex()}: a number is out of its range")
     if indexes[-1] > committed_index or indexes != sorted(indexes):
-        raise ProducerTableMalformed(
+        raise InvalidProducerTable(
             f"producer {producer_id.hex()}: entries {indexes} are not in order up to {committed_index}"
         )

@@ -1,16 +1,14 @@
-"""Record batches: the one binary shape that messages have, from the producer to disk, consumer and Spark.
+"""Record batches: the binary format of records, from producers to disk, consumers and Spark.
 
-A client packs many records into a batch with `encode`. Servers pass it on and store it as it is: they take
-several apart with `split`, look at one with `check`, and write its offset into it with `assign`, all without
-opening it. A consumer opens it with `decode`: as lists of Python objects, or as columns that Arrow takes
-without a copy.
+A client encodes records as a batch with `encode`. Servers forward and store the batch unchanged: they separate several
+batches with `split`, verify one with `check`, and write its base offset with `assign`, all without decoding the body. A
+consumer decodes it with `decode`: to lists of Python objects, or to columns for Arrow without a copy.
 
-The package is pure: bytes in, bytes out; no clock, no files, no network, no state. It accepts only what it
-would have written itself, and refuses everything else with an error that says what is wrong (see
-`flotilla.records.errors`), before it spends memory on what the input claims. It does not know of topics,
-partitions or replicas, and it never retries.
+The package is pure: no clock, no files, no network, no state. It accepts only canonical encodings, and rejects anything
+else with a specific error (see `flotilla.records.errors`), before it allocates memory for sizes declared by the input.
+It does not know topics, partitions or replicas, and does not retry.
 
-The format, byte for byte, is told in `docs/record-batch.md`. What this module exports is its whole interface.
+`docs/record-batch.md` specifies the format. The exports of this module are its public API.
 """
 
 from flotilla.records.compression import LEVEL_DEFAULT, LEVEL_MAX, LEVEL_MIN

@@ -1,12 +1,10 @@
-"""Bodies as zstd frames, with every claim of a frame checked before memory is spent on it.
+"""Compression of bodies with zstd. Declared sizes are checked before memory is allocated.
 
-A stored body is exactly one frame that declares its content size. Ours carry no checksum (the batch has one)
-and no dictionary. A frame is input from a stranger, so it is decompressed only after its own header agrees
-with that of the batch, into exactly the bytes that both declare: a frame that expands further is an error
-and not an allocation.
+A stored body is exactly one frame that declares its content size. `compress` writes no checksum (the batch has one) and
+no dictionary. Frames are untrusted: a frame is decompressed only if its header agrees with that of the batch, into
+exactly the declared number of bytes. A frame that expands further is an error, not an allocation.
 
-A context per call costs about 25 µs and keeps the module free of shared state; contexts are not safe to share
-between threads.
+A context per call costs about 25 µs and avoids shared state; contexts are not thread-safe.
 """
 
 from typing import Final
@@ -20,16 +18,16 @@ LEVEL_MIN: Final = 1
 LEVEL_MAX: Final = 19
 LEVEL_DEFAULT: Final = 3
 WINDOW_BYTES_MAX: Final = BODY_BYTES_MAX
-"""Of the history that a frame may ask for: more than the largest body is never of use."""
+"""Largest window of a frame; more than the largest body is never needed."""
 
 
 def compress(body: bytes, level: int) -> bytes:
-    """One zstd frame with `body` in it."""
+    """Compress a body to one zstd frame."""
     return zstandard.ZstdCompressor(level=level, write_content_size=True, write_checksum=False).compress(body)
 
 
 def decompress(frame: memoryview, body_bytes: int) -> bytes:
-    """The `body_bytes` bytes that are in `frame`.
+    """Decompress a frame to `body_bytes` bytes.
 
     Raises:
         DecompressionFailed: `frame` is not exactly one zstd frame of that size.
@@ -37,7 +35,7 @@ def decompress(frame: memoryview, body_bytes: int) -> bytes:
     _check_frame_header(frame, body_bytes)
     decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX)
     try:
-        # The library compares what comes out with the declared size, which is `body_bytes` by now.
+        # The library checks the declared size, which equals `body_bytes` here.
         return decompressor.decompress(frame, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise DecompressionFailed(f"the body of {frame.nbytes} stored bytes is not one zstd frame: {error}") from error

@@ -1,15 +1,15 @@
-"""From a batch to records, or to columns that Arrow takes as they are.
+"""Decoding of batches to records, or to columns in the layout of Arrow.
 
-`decode` checks everything that can be checked without a statement of Python per record: checksum, sizes,
-offsets, nulls, padding, timestamps. After it, the columns are safe to hand to code that trusts offsets, as
-Arrow does. What remains is the inside of the records' headers, checked when `Batch.headers` is first read.
+`decode` checks everything that needs no Python statement per record: checksum, sizes, offsets, nulls, padding,
+timestamps. Its columns are safe for code that trusts offsets, such as Arrow. Only the encoding of record headers is
+checked later, when `Batch.headers` is first read.
 
-Columns are read-only views: of the buffer that was given if the batch is stored uncompressed, else of the
-decompressed body. They keep that buffer alive, and a bytearray cannot be resized meanwhile; whoever writes
-into it undoes what was checked. Lists of Python objects are made when they are first read, and kept.
+Columns are read-only views of the given buffer if the batch is uncompressed, otherwise of the decompressed body. They
+keep the buffer alive, and a bytearray cannot be resized meanwhile; writing to the buffer invalidates the checks. Lists
+of Python objects are created on first use, and cached.
 
-To look at all numbers of a column, plain Python makes an object of each. Whoever has a library that does without gives
-it as a `Scan`; the rules stay here.
+Plain Python needs an object for each number of a column to scan it. A caller with a faster library passes it as a
+`Scan`; the rules stay here.
 """
 
 from collections.abc import Iterator
@@ -41,27 +41,27 @@ from flotilla.records.layout import (
 )
 
 _NULLS_OF_BYTE: Final = tuple(bytes(1 - (byte >> bit & 1) for bit in range(8)) for byte in range(256))
-"""For each byte of a validity bitmap, eight flags: is this item null?"""
+"""For each byte of a validity bitmap, eight flags: 1 if the item is null."""
 
 
 class Scan(Protocol):
-    """Looks at all numbers of a column."""
+    """Scans all numbers of a column."""
 
     def never_falls(self, offsets: memoryview) -> bool:
-        """Tell whether none of these int32 is below the one before it."""
+        """Return whether these int32 never decrease."""
 
     def are_nulls_empty(self, offsets: memoryview, nulls: bytes) -> bool:
-        """Tell whether items have no bytes whose flag is 1; there may be more flags than items."""
+        """Return whether all items with flag 1 are empty; there may be more flags than items."""
 
     def bounds(self, numbers: memoryview) -> tuple[int, int]:
-        """Find the smallest and the largest of these int64."""
+        """Return the minimum and the maximum of these int64."""
 
 
 class _PlainScan:
-    """A `Scan` that needs nothing but Python."""
+    """A `Scan` in plain Python."""
 
     def never_falls(self, offsets: memoryview) -> bool:
-        # Sorting what is sorted is one pass in C, four times faster than comparing neighbours with `map`.
+        # Sorting a sorted list is one pass in C, four times faster than comparing neighbours with `map`.
         bounds = offsets.tolist()
         return sorted(bounds) == bounds
 
@@ -77,7 +77,7 @@ _PLAIN: Final[Scan] = _PlainScan()
 
 
 class Record(NamedTuple):
-    """One record, with what the batch says of it."""
+    """A record with its offset and append time."""
 
     offset: int
     timestamp_ms: int | None
@@ -89,7 +89,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One binary column in Arrow's layout: item i is `data[offsets[i]:offsets[i + 1]]`.
+    """A binary column in Arrow's layout: item i is `data[offsets[i]:offsets[i + 1]]`.
 
     `offsets` are int32, one more than there are items. `validity` is Arrow's bitmap, None if nothing is null.
     """
@@ -99,13 +99,13 @@ class Column:
     validity: memoryview | None = None
 
     def to_list(self) -> list[bytes]:
-        """The items; null ones are empty."""
-        # Slices of bytes are made in less than half the time of slices of views, so one copy comes first.
+        """Return the items; null items are empty."""
+        # Slicing bytes takes less than half the time of slicing a view, which pays for the copy.
         data = bytes(self.data)
         return [data[start:end] for start, end in pairwise(self.offsets.tolist())]
 
     def to_nullable_list(self) -> list[bytes | None]:
-        """The items; null ones are None."""
+        """Return the items; null items are None."""
         items = self.to_list()
         if self.validity is None:
             return [*items]
@@ -114,7 +114,7 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A decoded batch: columns to hand on, and lists to work with. What it was not sent with is None."""
+    """A decoded batch, as columns and as lists. Absent columns are None."""
 
     header: BatchHeader
     value_column: Column
@@ -124,33 +124,33 @@ class Batch:
 
     @cached_property
     def values(self) -> list[bytes]:
-        """The values."""
+        """Values of the records."""
         return self.value_column.to_list()
 
     @cached_property
     def keys(self) -> list[bytes | None] | None:
-        """The keys."""
+        """Keys of the records."""
         return None if self.key_column is None else self.key_column.to_nullable_list()
 
     @cached_property
     def headers(self) -> list[Headers] | None:
-        """The headers of the records.
+        """Headers of the records.
 
         Raises:
-            BadRecordHeaders: those of a record are not encoded as they must be.
+            BadRecordHeaders: the headers of a record are invalid.
         """
         return None if self.header_column is None else decode_column(self.header_column.to_list())
 
     @cached_property
     def timestamps_ms(self) -> list[int] | None:
-        """The timestamps that the producer gave."""
+        """Timestamps of the records, set by the producer."""
         return None if self.timestamp_column is None else self.timestamp_column.tolist()
 
     def __len__(self) -> int:
         return self.header.count
 
     def __iter__(self) -> Iterator[Record]:
-        # All lists are made here, before the first record: an error comes before anything was handed out.
+        # All lists are created before the first record, so that an error is raised before any record is returned.
         return map(
             Record,
             count(self.header.base_offset),
@@ -163,12 +163,12 @@ class Batch:
 
 
 def decode(buffer: Buffer, *, body_bytes_max: int = BODY_BYTES_MAX, scan: Scan = _PLAIN) -> Batch:
-    """Check one batch, all of it, and open it.
+    """Check and decode one batch.
 
     Args:
         buffer: exactly one batch, as from `split`.
-        body_bytes_max: refuse a body that would take more memory than this.
-        scan: looks at all numbers of a column; by default in plain Python.
+        body_bytes_max: largest size of the body in memory.
+        scan: scans the numbers of columns; by default in plain Python.
 
     Raises:
         BatchInvalid: one of its subclasses, by cause.
@@ -193,7 +193,7 @@ def _open_body(header: BatchHeader, batch: memoryview) -> memoryview:
 
 
 class _Sections:
-    """Takes the sections of a body one after the other, and lets none reach past its end."""
+    """Reads the sections of a body in order, within its bounds."""
 
     def __init__(self, body: memoryview) -> None:
         self._body = body
@@ -238,7 +238,7 @@ def _take_keys(sections: _Sections, scan: Scan, header: BatchHeader) -> Column:
 
 
 def _check_nulls(validity: memoryview, offsets: memoryview, scan: Scan, name: str) -> None:
-    """Each rule leaves one way less to write the same keys down."""
+    """Each rule excludes another encoding of the same keys."""
     items = len(offsets) - 1
     nulls = _nulls(validity)
     if not all(nulls[items:]):
@@ -250,7 +250,7 @@ def _check_nulls(validity: memoryview, offsets: memoryview, scan: Scan, name: st
 
 
 def _nulls(validity: memoryview) -> bytes:
-    """One flag per bit of the bitmap, 1 where the item is null; unused bits are clear and so look null."""
+    """Return a flag per bit of the bitmap, 1 if the item is null; unused bits are 0, so they count as null."""
     return b"".join(map(_NULLS_OF_BYTE.__getitem__, validity))
 
 

@@ -1,11 +1,9 @@
-"""From records to a batch.
+"""Encoding of records to a batch.
 
-`encode` checks all that a caller can get wrong before it copies values, and then puts every byte in its place
-once. The work per record happens inside C loops (`map`, `accumulate`, `join`): no statement of Python runs
-per value, which is what makes millions of records per second possible.
+`encode` checks its arguments before it copies values, and copies every byte once. The work per record happens in C
+loops (`map`, `accumulate`, `join`): no Python statement runs per value, which allows millions of records per second.
 
-The result is the only form of those records: equal arguments give equal bytes, as long as they are stored
-uncompressed (zstd's own versions differ).
+The encoding is canonical: equal arguments give equal bytes, if the batch is uncompressed (versions of zstd differ).
 """
 
 from array import array
@@ -52,18 +50,18 @@ def encode(
     compression: Compression = Compression.NONE,
     level: int = LEVEL_DEFAULT,
 ) -> bytearray:
-    """Pack records into one batch, ready to be sent; it can be changed so that the leader can `assign`.
+    """Encode records as one batch. It is mutable, so that the leader can `assign` its offset.
 
     Args:
         values: one per record, at least one.
         keys: one per record, None where a record has none; or no keys at all.
         headers: one tuple of (name, value) pairs per record; or no headers at all.
         timestamps_ms: one per record, any int64, by convention since 1970; or no timestamps at all.
-        producer_id: 16 bytes, with epoch and sequence the identity by which a retry is recognized.
-        producer_epoch: rises when the producer gives up on what it sent before.
+        producer_id: 16 bytes; duplicates are detected by producer id, epoch and sequence.
+        producer_epoch: incremented when the producer gives up on earlier batches.
         base_sequence: the sequence of the first record.
-        compression: ZSTD is a wish: a body that it does not make smaller is stored as it is.
-        level: of zstd, 1 (fast) to 19 (small).
+        compression: with ZSTD, a body that does not become smaller is stored uncompressed.
+        level: level of zstd, 1 (fast) to 19 (small).
 
     Raises:
         RecordInvalid: an argument breaks a rule.
@@ -98,11 +96,11 @@ def encode_columns(
     compression: Compression = Compression.NONE,
     level: int = LEVEL_DEFAULT,
 ) -> bytearray:
-    """Pack records that lie in columns: byte for byte what `encode` makes of them, without an object per record.
+    """Encode columns as one batch: the same bytes as from `encode`, without an object per record.
 
-    There is one value per record, and at least one. Keys have a validity bitmap if some are null, and only then; those
-    are empty. Headers are blobs as `encode_headers` makes them. Offsets begin at 0, and end with the data. All else is
-    as for `encode`.
+    There is one value per record, and at least one. Keys have a validity bitmap only if some are null; null keys are
+    empty. Headers are encoded with `encode_headers`. Offsets start at 0, and end at the length of the data. The other
+    arguments are those of `encode`.
 
     Raises:
         RecordInvalid: an argument breaks a rule.
@@ -132,7 +130,7 @@ def encode_columns(
 
 @dataclass(slots=True)
 class _Body:
-    """The sections so far, as the pieces that they consist of: they are copied once, when all are known."""
+    """The sections so far, as pieces: they are copied once, when all are known."""
 
     attributes: int = 0
     size: int = 0
@@ -152,14 +150,14 @@ class _Body:
     def add_column(self, items: Sequence[bytes]) -> None:
         offsets = list(accumulate(map(len, items), initial=0))
         if offsets[-1] > BODY_BYTES_MAX:
-            # Checked here because larger ones need not fit the offsets.
+            # Checked here, because larger values may not fit the offsets.
             raise BatchTooLarge(f"a column has {offsets[-1]} bytes; at most {BODY_BYTES_MAX} are allowed in a body")
         packed = array("i", offsets).tobytes()
         self.add_section([packed], len(packed))
         self.add_section(items, offsets[-1])
 
     def add_packed(self, name: str, column: Column, count: int) -> None:
-        """Add a column as it lies. Whoever reads it relies on its offsets, so they are looked at."""
+        """Add an encoded column. Its offsets are checked, because readers rely on them."""
         offsets = column.offsets.tolist()
         if len(offsets) != count + 1:
             raise RecordInvalid(f"{name} has {len(offsets) - 1} items for {count} values; expected one per value")
@@ -186,8 +184,8 @@ def _add_keys(body: _Body, keys: Sequence[bytes | None], count: int) -> None:
 
 
 def _validity(keys: Sequence[bytes | None]) -> bytes:
-    """Arrow's bitmap: bit i % 8 of byte i // 8 is set if key i is not null."""
-    # Least bit first, the bitmap is one number: its binary digits are the flags, last key first.
+    """Return Arrow's bitmap: bit i % 8 of byte i // 8 is set if key i is not null."""
+    # Little-endian, the bitmap is one integer, whose binary digits are the flags of the keys in reverse order.
     digits = "".join(["0" if key is None else "1" for key in reversed(keys)])
     return int(digits, 2).to_bytes(validity_bytes(len(keys)), "little")
 
@@ -231,7 +229,7 @@ def _finish(
 
 
 def _store(body: _Body, compression: Compression, level: int) -> tuple[list[bytes], Compression]:
-    """The pieces of the body as they are stored, and how: compressed only if that makes it smaller."""
+    """Return the pieces of the stored body and its compression; uncompressed if compression does not save bytes."""
     if compression is Compression.ZSTD:
         frame = compress(b"".join(body.pieces), level)
         if len(frame) < body.size:
@@ -265,7 +263,7 @@ def _check_rows(name: str, rows: Sequence[object], count: int) -> None:
 
 
 def _check_types(name: str, items: Sequence[object], allowed: set[type], expected: str) -> None:
-    """Exact types, so that no subclass can lie about its length; in one pass in C if all is well."""
+    """Check exact types, so that no subclass can return a wrong length; without an error, in one pass in C."""
     if set(map(type, items)) <= allowed:
         return
     index, item = next((index, item) for index, item in enumerate(items) if type(item) not in allowed)

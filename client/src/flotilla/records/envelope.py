@@ -1,8 +1,8 @@
-"""What a server does with batches: take them apart, check them, assign offsets. It never opens a body.
+"""Functions of servers: split, check and assign offsets to batches without decoding their bodies.
 
-Nothing here copies: `split` gives views of the buffer it was given, `check` reads in place, and `assign`
-writes 16 bytes in place. Those 16 bytes are the only ones that may change after `encode`, and the checksum
-skips them; so a batch stays valid, byte for byte the producer's, wherever it is stored.
+There are no copies: `split` returns views of its buffer, `check` reads in place, and `assign` writes 16 bytes in place.
+Only these 16 bytes may change after `encode`, and the checksum does not cover them; so a stored batch has the bytes of
+its producer otherwise, and stays valid.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from flotilla.records.layout import (
 
 
 def check(buffer: Buffer) -> BatchHeader:
-    """Check that `buffer` is exactly one batch, intact from its producer; return its header.
+    """Check that `buffer` is exactly one intact batch; return its header.
 
     Raises:
         BatchInvalid: one of its subclasses, by cause.
@@ -55,13 +55,12 @@ def check(buffer: Buffer) -> BatchHeader:
 def assign(batch: bytearray | memoryview, base_offset: int, append_time_ms: int) -> None:
     """Write the offset of the first record and the append time into `batch`, in place.
 
-    The batch is one that was checked: this runs for every append, and looks just closely enough to never
-    write into something else.
+    The batch must have been checked: this runs for every append, and checks only that it does not overwrite other data.
 
     Raises:
         AssignmentInvalid: the offset or the time is out of range; nothing was written.
         BatchTruncated: `batch` is shorter than a header; nothing was written.
-        BadMagic: `batch` is no batch; nothing was written.
+        BadMagic: `batch` is not a batch; nothing was written.
     """
     if not 0 <= base_offset <= BASE_OFFSET_MAX:
         raise AssignmentInvalid(f"base_offset is {base_offset}; it must be in 0..{BASE_OFFSET_MAX}")
@@ -76,12 +75,13 @@ def assign(batch: bytearray | memoryview, base_offset: int, append_time_ms: int)
 
 
 def split(buffer: Buffer) -> Iterator[memoryview]:
-    """Yield the batches that lie one behind the other in `buffer`, as views of it; an empty one has none.
+    """Yield the consecutive batches in `buffer`, as views of it; none for an empty buffer.
 
-    Only headers are checked, each when its turn comes: pass what comes out to `check` or `decode`.
+    Only headers are checked, one at a time: pass the batches to `check` or `decode`.
 
     Raises:
-        BatchInvalid: by cause; a tail that was cut is a `BatchTruncated`. The text names the position.
+        BatchInvalid: one of its subclasses, by cause; `BatchTruncated` for an incomplete batch at the end. The message
+            has the position.
     """
     view = byte_view(buffer)
     start = 0
@@ -95,7 +95,7 @@ def split(buffer: Buffer) -> Iterator[memoryview]:
 
 
 def checksum(view: memoryview) -> int:
-    """The CRC-32, as in zlib, of all that must not change in a batch."""
+    """Return the CRC-32, as in zlib, of the immutable parts of a batch."""
     crc: int = crc32(view[CRC_REST], crc32(view[CRC_HEAD]))
     return crc
 

@@ -1,32 +1,32 @@
-"""The errors of record batches, one tree.
+"""Errors of record batches.
 
     RecordsError (a ValueError)
-    ├── RecordInvalid             an argument of `encode` breaks a rule; the text names it and the rule
-    ├── AssignmentInvalid         `assign` was given an offset or a time that cannot be
-    └── BatchInvalid              bytes that are not a batch
+    ├── RecordInvalid             an argument of `encode` is invalid; the message has the rule
+    ├── AssignmentInvalid         an offset or an append time for `assign` is out of range
+    └── BatchInvalid              the bytes are not a batch
         ├── BatchTruncated        the bytes end before the batch does
         ├── TrailingBytes         more bytes follow where one batch was expected
         ├── BadMagic              the first bytes are not those of a batch
-        ├── UnsupportedVersion    a batch, of a version that is not known here
+        ├── UnsupportedVersion    the version of the batch is not supported
         ├── BatchTooLarge         more bytes or records than a limit allows; `encode` raises it too
         ├── BadHeader             a field of the header contradicts the format or another field
         ├── CrcMismatch           the bytes are not those that the producer encoded
         ├── BadPadding            bytes that must be zero are not
-        ├── DecompressionFailed   the stored body is not one zstd frame of the size that was declared
+        ├── DecompressionFailed   the stored body is not one zstd frame of the declared size
         └── BadBody               the columns contradict the header or themselves
-            └── BadRecordHeaders  the headers of a record are not encoded as they must be
+            └── BadRecordHeaders  the headers of a record are invalid
 
-None of them passes with time, so none is worth a retry. A text says what is wrong, where, and what was
-expected. It never holds a key, a value or a header: those may be secret, and logs are not.
+All of them are permanent: do not retry. The message has the problem, its position and the expected value. It never has
+a key, a value or a header, which may be secret.
 """
 
 
 class RecordsError(ValueError):
-    """The root: everything that `flotilla.records` raises on purpose."""
+    """Base class of the errors of `flotilla.records`."""
 
 
 class RecordInvalid(RecordsError):
-    """An argument of `encode` breaks a rule."""
+    """An argument of `encode` is invalid."""
 
 
 class AssignmentInvalid(RecordsError):
@@ -50,7 +50,7 @@ class BadMagic(BatchInvalid):
 
 
 class UnsupportedVersion(BatchInvalid):
-    """The batch has a version that is not known here."""
+    """The version of the batch is not supported."""
 
 
 class BatchTooLarge(BatchInvalid):
@@ -78,4 +78,4 @@ class BadBody(BatchInvalid):
 
 
 class BadRecordHeaders(BadBody):
-    """The headers of a record are not encoded as they must be."""
+    """The headers of a record are invalid."""

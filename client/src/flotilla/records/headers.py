@@ -1,10 +1,10 @@
-"""The headers of a record: (name, value) pairs, such as a trace id, packed into one binary blob.
+"""Headers of a record: (name, value) pairs, such as a trace id, encoded as one binary blob.
 
-A blob repeats, for each pair: the length of the name (u16), the name (UTF-8), the length of the value (u32),
-the value. No pair at all is the empty blob. Order and repeated names are kept. A name is never empty.
+A blob has for each pair: the length of the name (u16), the name (UTF-8), the length of the value (u32), the value.
+Without pairs, it is empty. Order and repeated names are kept. A name is never empty.
 
-Records of one batch mostly share their headers, so the two functions for whole columns encode and decode each
-distinct one once; equal records then share one immutable tuple.
+Records of one batch often have the same headers, so the functions for columns encode and decode each distinct value
+once; records with equal headers share one immutable tuple.
 """
 
 import struct
@@ -23,24 +23,24 @@ _VALUE_LENGTH: Final = struct.Struct("<I")
 
 
 def encode_column(rows: Sequence[Headers]) -> list[bytes]:
-    """The blob of each row.
+    """Encode the headers of each record.
 
     Raises:
-        RecordInvalid: a row is not a tuple of (str, bytes) pairs, or breaks a limit.
+        RecordInvalid: the headers of a record are not a tuple of (str, bytes) pairs, or exceed a limit.
     """
     try:
         blobs = {row: encode_headers(row) for row in dict.fromkeys(rows)}
         return [blobs[row] for row in rows]
     except (RecordInvalid, TypeError):
-        # A row that cannot be hashed is none that can be encoded: one by one, the culprit is found and named.
+        # A row that cannot be hashed cannot be encoded either: encode one by one to name the invalid record.
         return [_encode_named(index, row) for index, row in enumerate(rows)]
 
 
 def decode_column(blobs: Sequence[bytes]) -> list[Headers]:
-    """The headers in each blob.
+    """Decode the headers of each record.
 
     Raises:
-        BadRecordHeaders: a blob is not encoded as it must be.
+        BadRecordHeaders: a blob is invalid.
     """
     rows: dict[bytes, Headers] = {}
     for index, blob in enumerate(blobs):
@@ -53,10 +53,10 @@ def decode_column(blobs: Sequence[bytes]) -> list[Headers]:
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """The blob of one record's headers.
+    """Encode the headers of one record.
 
     Raises:
-        RecordInvalid: they are not a tuple of (str, bytes) pairs, or break a limit.
+        RecordInvalid: they are not a tuple of (str, bytes) pairs, or exceed a limit.
     """
     if type(headers) is not tuple:
         raise RecordInvalid(f"they are a {type(headers).__name__}; expected a tuple of (str, bytes) pairs")
@@ -66,10 +66,10 @@ def encode_headers(headers: Headers) -> bytes:
 
 
 def decode_headers(blob: bytes) -> Headers:
-    """The headers in one blob.
+    """Decode the headers of one record.
 
     Raises:
-        BadRecordHeaders: the blob is not encoded as it must be.
+        BadRecordHeaders: the blob is invalid.
     """
     pairs: list[tuple[str, bytes]] = []
     position = 0
@@ -105,7 +105,7 @@ def _encode_pair(pair: tuple[str, bytes]) -> tuple[bytes, bytes, bytes, bytes]:
 
 
 def _take(blob: bytes, position: int, length: struct.Struct, what: str) -> tuple[bytes, int]:
-    """The bytes behind the length that lies at `position`, and the position behind them."""
+    """Return the bytes with the length prefix at `position`, and the position after them."""
     start = position + length.size
     if start > len(blob):
         raise BadRecordHeaders(f"the length of a {what} at byte {position} is cut; the blob has {len(blob)} bytes")
@@ -121,5 +121,5 @@ def _decode_name(name: bytes) -> str:
     try:
         return name.decode()
     except UnicodeDecodeError as error:
-        # The cause is cut off: its text would show the bytes.
+        # Without the cause, whose message has the bytes.
         raise BadRecordHeaders(f"a name is not UTF-8: {error.reason}") from None

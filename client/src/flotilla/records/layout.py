@@ -1,11 +1,10 @@
-"""The layout of a batch: its constants, its limits, and the codec of its header.
+"""Layout of a batch: constants, limits, and the codec of its header.
 
-A batch is a header of 96 bytes, a body, and zeros up to a multiple of 8, all little-endian. `BatchHeader`
-is that header as a value. `BatchHeader.from_bytes` accepts a header only if each field is in its range and
-no field contradicts another; so whoever holds one may add up its sizes without a further check.
+A batch is a header of 96 bytes, a body, and zeros up to a multiple of 8, all little-endian. `BatchHeader.from_bytes`
+accepts a header only if each field is in its range and the fields are consistent; so the sizes of a `BatchHeader` can
+be used without further checks.
 
-What the header cannot prove is left to others: that the bytes are intact (`envelope.check`), and that the
-columns are what the header says (`decoding.decode`).
+Other modules check the rest: `envelope.check` the checksum, and `decoding.decode` the columns.
 """
 
 import enum
@@ -23,8 +22,7 @@ from flotilla.records.errors import (
 )
 
 if sys.byteorder != "little":
-    # The columns are used where they lie, by this module and by Arrow, both in the byte order of the host.
-    # Swapping them would be a copy that nobody asked for, on hosts that nobody has.
+    # This package and Arrow use the columns in place, in the byte order of the host. Swapping bytes would need a copy.
     raise ImportError("flotilla.records works on little-endian hosts only")
 
 Buffer = bytes | bytearray | memoryview
@@ -33,24 +31,24 @@ MAGIC: Final = b"FLTB"
 VERSION: Final = 1
 HEADER_BYTES: Final = 96
 ALIGNMENT_BYTES: Final = 8
-"""Every section starts at a multiple of this, as Arrow wants its buffers."""
+"""Every section starts at a multiple of this, as Arrow recommends for buffers."""
 PRODUCER_ID_BYTES: Final = 16
 NO_PRODUCER: Final = bytes(PRODUCER_ID_BYTES)
-"""The producer id of batches that nobody will send again."""
+"""Producer id of batches that are not retried."""
 NO_TIMESTAMP_MS: Final = -1
-"""The smallest and largest timestamp of a batch whose records have none."""
+"""Minimum and maximum timestamp of a batch without timestamps."""
 
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of a whole batch as it travels and is stored."""
+"""Size of an encoded batch."""
 BODY_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Of a body after decompression."""
+"""Size of a decompressed body."""
 RECORDS_MAX: Final = 1_000_000
-"""Of one batch."""
+"""Records of a batch."""
 INT64_MAX: Final = 2**63 - 1
 BASE_OFFSET_MAX: Final = INT64_MAX - RECORDS_MAX
-"""So that the offset behind a batch fits an int64, whatever its count."""
+"""The offset after a batch always fits an int64."""
 BASE_SEQUENCE_MAX: Final = INT64_MAX - RECORDS_MAX
-"""So that the sequence behind a batch does too."""
+"""The sequence after a batch always fits an int64."""
 
 COMPRESSION_MASK: Final = 0b0000_0011
 HAS_KEYS: Final = 0b0000_0100
@@ -60,10 +58,10 @@ HAS_TIMESTAMPS: Final = 0b0010_0000
 UNKNOWN_ATTRIBUTES: Final = 0b1100_0000
 
 CRC_AT: Final = 24
-"""Where the checksum lies."""
+"""Position of the checksum."""
 CRC_HEAD: Final = slice(0, 8)
 CRC_REST: Final = slice(28, None)
-"""The checksum covers these two, and skips what lies between: what the leader assigns, and itself."""
+"""The checksum covers these two ranges, but not the fields that the leader assigns, nor itself."""
 
 _HEADER: Final = struct.Struct("<4sBBHqqII16sqqIIIIqq")
 _ASSIGNED: Final = struct.Struct("<qq")
@@ -74,7 +72,7 @@ _TIMESTAMP_BYTES: Final = 8
 
 
 class Compression(enum.IntEnum):
-    """How the body is stored."""
+    """Compression of the body."""
 
     NONE = 0
     ZSTD = 1
@@ -82,10 +80,9 @@ class Compression(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchHeader:
-    """The header of one batch.
+    """Header of a batch.
 
-    `base_offset` and `append_time_ms` are 0 until the leader assigns them; everything else stays as the
-    producer encoded it.
+    `base_offset` and `append_time_ms` are 0 until the leader assigns them. The other fields are set by the producer.
     """
 
     attributes: int
@@ -104,7 +101,7 @@ class BatchHeader:
 
     @classmethod
     def from_bytes(cls, buffer: Buffer) -> Self:
-        """Read and check the header that `buffer` starts with; what follows it is not looked at.
+        """Decode and check the header at the start of `buffer`; the following bytes are ignored.
 
         Raises:
             BatchInvalid: one of its subclasses, by cause.
@@ -138,7 +135,7 @@ class BatchHeader:
         return header
 
     def to_bytes(self) -> bytes:
-        """The header as it is stored, unchecked."""
+        """Encode the header, without checks."""
         return _HEADER.pack(
             MAGIC,
             VERSION,
@@ -161,52 +158,52 @@ class BatchHeader:
 
     @property
     def compression(self) -> Compression:
-        """How the body is stored."""
+        """Compression of the body."""
         return Compression(self.attributes & COMPRESSION_MASK)
 
     @property
     def next_offset(self) -> int:
-        """The offset of the record that follows the last one of this batch."""
+        """Offset after the last record."""
         return self.base_offset + self.count
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record."""
+        """Sequence of the last record."""
         return self.base_sequence + self.count - 1
 
 
 def byte_view(buffer: Buffer) -> memoryview:
-    """The bytes of `buffer`, in place, whatever its items are."""
+    """Return a view of the bytes of `buffer`."""
     return memoryview(buffer).cast("B")
 
 
 def padded(size: int) -> int:
-    """The smallest multiple of 8 that holds `size` bytes."""
+    """Round a size up to a multiple of 8."""
     return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 def offsets_bytes(count: int) -> int:
-    """The size of the offsets of a column of `count` items, without padding."""
+    """Return the size of the offsets of a column of `count` items, without padding."""
     return _OFFSET_BYTES * (count + 1)
 
 
 def validity_bytes(count: int) -> int:
-    """The size of a bitmap of `count` bits, without padding."""
+    """Return the size of a bitmap of `count` bits, without padding."""
     return -(-count // 8)
 
 
 def timestamps_bytes(count: int) -> int:
-    """The size of `count` timestamps; it needs no padding."""
+    """Return the size of `count` timestamps; it needs no padding."""
     return _TIMESTAMP_BYTES * count
 
 
 def write_crc(batch: bytearray, crc: int) -> None:
-    """Put the checksum in its place."""
+    """Write the checksum."""
     _CRC.pack_into(batch, CRC_AT, crc)
 
 
 def write_assigned(batch: bytearray | memoryview, base_offset: int, append_time_ms: int) -> None:
-    """Put what the leader assigns in its place."""
+    """Write the fields that the leader assigns."""
     _ASSIGNED.pack_into(batch, _ASSIGNED_AT, base_offset, append_time_ms)
 
 
@@ -231,7 +228,7 @@ def _check_attributes(attributes: int) -> None:
 
 
 def _check_limits(header: BatchHeader) -> None:
-    """Before `_check_sizes`: what exceeds a limit is too large, whatever else is wrong with it."""
+    """Check limits, before `_check_sizes`: a batch that exceeds a limit is too large, whatever else is invalid."""
     if header.total_bytes > BATCH_BYTES_MAX:
         raise BatchTooLarge(f"total_bytes is {header.total_bytes}; at most {BATCH_BYTES_MAX} are allowed")
     if header.body_bytes > BODY_BYTES_MAX:
@@ -262,7 +259,7 @@ def _check_sizes(header: BatchHeader) -> None:
 
 
 def _body_bytes_min(count: int, attributes: int) -> int:
-    """The size of the body if all values, keys and headers were empty."""
+    """Return the size of a body with empty values, keys and headers."""
     columns = 1 + bool(attributes & HAS_KEYS) + bool(attributes & HAS_HEADERS)
     size = columns * padded(offsets_bytes(count))
     if attributes & HAS_NULL_KEYS:

@@ -1,4 +1,4 @@
-"""A system in memory, in the process of a test: for those who test programs that use Flotilla, without any servers.
+"""An in-memory Flotilla system for tests of programs that use the client, without servers.
 
     from flotilla.testing import FakeFlotilla
 
@@ -8,9 +8,9 @@
             producer.send("orders", b"one coffee")
         assert [record.value for record in fake.records("orders")] == [b"one coffee"]
 
-The client library is the real one: it speaks HTTP with the fake, which answers as managers and brokers do. What becomes
-of consumer groups, of retries and of batches is decided by the very code that the servers run. `docs/testing.md` tells
-what can be made to fail, and what is not there.
+The client is the real one: it sends HTTP requests to the fake, which responds as managers and brokers do. Consumer
+groups, retries of producers and record batches are handled by the code that the servers run. `docs/testing.md` lists
+the faults that can be injected, and the limitations.
 """
 
 from flotilla.testing.fake import FakeFlotilla

@@ -1,93 +1,99 @@
-"""Calls for people about the system itself: what it is, its managers and its brokers."""
+"""Simple API of the fake: the system, its managers and its brokers."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from flotilla import __version__
-from flotilla.serving import shapes
-from flotilla.serving.errors import Refusal
-from flotilla.testing.calls import Table, for_people
-from flotilla.testing.world import Broker, World
+from flotilla.protocol import simple_params
+from flotilla.protocol.errors import Refusal
+from flotilla.testing.routing import Routes, simple_handler
+from flotilla.testing.state import Broker, ClusterState
 
 
-class Admin:
-    """Answers about the system."""
+class AdminApi:
+    """Handlers of requests about the system."""
 
-    def __init__(self, world: World, url: str) -> None:
-        self._world = world
+    def __init__(self, state: ClusterState, url: str) -> None:
+        self._state = state
         self._url = url
 
     @property
-    def table(self) -> Table:
-        """The calls."""
-        changes: dict[str, Callable[[shapes.BrokerHost], dict[str, Any]]] = {
+    def routes(self) -> Routes:
+        """The routes."""
+        changes: dict[str, Callable[[simple_params.BrokerHost], dict[str, Any]]] = {
             "add": self.add_broker,
             "remove": self.remove_broker,
             "activate": lambda params: self._cordon(params, "activated", cordoned=False),
             "deactivate": lambda params: self._cordon(params, "deactivated", cordoned=True),
         }
         return {
-            ("GET", "/"): for_people(shapes.Nothing, self.root),
-            ("GET", "/brokers"): for_people(shapes.Nothing, self.list_brokers),
-            ("GET", "/managers"): for_people(shapes.Nothing, self.list_managers),
-            **{("POST", f"/admin/broker/{what}"): for_people(shapes.BrokerHost, act) for what, act in changes.items()},
+            ("GET", "/"): simple_handler(simple_params.NoParams, self.root),
+            ("GET", "/brokers"): simple_handler(simple_params.NoParams, self.list_brokers),
+            ("GET", "/managers"): simple_handler(simple_params.NoParams, self.list_managers),
+            **{
+                ("POST", f"/admin/broker/{name}"): simple_handler(simple_params.BrokerHost, change)
+                for name, change in changes.items()
+            },
         }
 
-    def root(self, _: shapes.Nothing) -> dict[str, Any]:
-        """Say hello."""
+    def root(self, _: simple_params.NoParams) -> dict[str, Any]:
+        """Describe the system."""
         text = "Flotilla, a replicated log queue."
         return {"message": text, "version": __version__, "role": "writer", "docs": "/docs"}
 
-    def list_brokers(self, _: shapes.Nothing) -> dict[str, Any]:
+    def list_brokers(self, _: simple_params.NoParams) -> dict[str, Any]:
         """List the brokers."""
         return {
             "brokers": [
                 {
                     "broker_id": one.id,
                     "broker_host": one.host,
+                    "broker_name": one.name,
                     "rack": None,
                     "status": "active",
                     "deactivated": one.cordoned,
-                    "replicas": self._world.count_replicas(one),
+                    "replicas": self._state.count_replicas(one),
                 }
-                for one in self._world.brokers
+                for one in self._state.brokers
             ]
         }
 
-    def list_managers(self, _: shapes.Nothing) -> dict[str, Any]:
-        """List the managers: the fake itself."""
+    def list_managers(self, _: simple_params.NoParams) -> dict[str, Any]:
+        """List the managers: only the fake itself."""
         return {"managers": [{"name": "fake", "role": "writer", "url": self._url, "status": "active"}]}
 
-    def add_broker(self, params: shapes.BrokerHost) -> dict[str, Any]:
-        """Let a broker take part again; there are no others."""
+    def add_broker(self, params: simple_params.BrokerHost) -> dict[str, Any]:
+        """Add a removed broker again; the fake has no other brokers."""
         host = params.broker_host
-        broker = self._world.find_broker(host, removed=True) or self._world.find_broker(host)
+        broker = self._state.find_broker(host, removed=True) or self._state.find_broker(host)
         if broker is None:
             raise Refusal("bad_request", f"no broker answers at {host}.")
         return self._put(replace(broker, removed=False), "added")
 
-    def remove_broker(self, params: shapes.BrokerHost) -> dict[str, Any]:
-        """Do without a broker that holds nothing."""
+    def remove_broker(self, params: simple_params.BrokerHost) -> dict[str, Any]:
+        """Remove a broker that has no replicas."""
         broker = self._find(params)
-        held = self._world.count_replicas(broker)
+        held = self._state.count_replicas(broker)
         if held:
             replicas = "1 replica" if held == 1 else f"{held} replicas"
-            raise Refusal("conflict", f"Broker {broker.id} holds {replicas}; it can be removed when it holds none.")
-        if len(self._world.brokers) == 1:
-            raise Refusal("conflict", "This is the last broker of a fake, which needs one.")
+            raise Refusal(
+                "conflict", f"Broker {broker.id} holds {replicas}; only a broker without replicas can be removed."
+            )
+        if len(self._state.brokers) == 1:
+            raise Refusal("conflict", "This is the last broker; a fake needs at least one.")
         return self._put(replace(broker, removed=True), "removed")
 
-    def _cordon(self, params: shapes.BrokerHost, done: str, *, cordoned: bool) -> dict[str, Any]:
-        """Keep leaders away from a broker, or let them come."""
+    def _cordon(self, params: simple_params.BrokerHost, done: str, *, cordoned: bool) -> dict[str, Any]:
+        """Cordon or uncordon a broker: a cordoned broker does not lead partitions."""
         return self._put(replace(self._find(params), cordoned=cordoned), done)
 
-    def _find(self, params: shapes.BrokerHost) -> Broker:
-        broker = self._world.find_broker(params.broker_host)
+    def _find(self, params: simple_params.BrokerHost) -> Broker:
+        broker = self._state.find_broker(params.broker_host)
         if broker is None:
             raise Refusal("bad_request", f"No broker is registered at {params.broker_host}.")
         return broker
 
     def _put(self, broker: Broker, done: str) -> dict[str, Any]:
-        self._world.put_broker(broker)
+        self._state.put_broker(broker)
         return {"message": f"Broker {done} successfully.", "broker_id": broker.id}

@@ -1,4 +1,4 @@
-"""Batches in and out, as brokers have them and as managers pass them on: `/v1/append` and `/v1/fetch`."""
+"""`/v1/append` and `/v1/fetch` of the fake, as brokers handle them and managers forward them."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,16 +6,16 @@ from typing import Any
 
 import msgspec
 
+from flotilla.protocol import fetches
+from flotilla.protocol.appends import APPENDS_TYPE, PARTITION_MAX, appended, check_batch_size, read_appends, result
+from flotilla.protocol.asgi import JSON, check_size, number, parse_query
+from flotilla.protocol.errors import Refusal
+from flotilla.protocol.json_batches import read_batch, write_records
 from flotilla.records import Buffer
-from flotilla.serving import fetches
-from flotilla.serving.appends import APPENDS_TYPE, PARTITION_MAX, appended, check_batch_size, read_appends, result
-from flotilla.serving.asgi import JSON, check_size, number, parse_query
-from flotilla.serving.errors import Refusal
-from flotilla.serving.jsonbatches import read_batch, write_records
-from flotilla.testing.calls import Filled, Table
-from flotilla.testing.http import Answer, Request
+from flotilla.testing.http import Request, Response
 from flotilla.testing.partition import Partition
-from flotilla.testing.world import BODY_BYTES_MAX, World
+from flotilla.testing.routing import PathParams, Routes
+from flotilla.testing.state import BODY_BYTES_MAX, ClusterState
 
 _JSON_TYPE = b"application/json"
 _NO_STORE = (b"cache-control", b"no-store")
@@ -23,20 +23,20 @@ _FETCH_BYTES_MAX = 32 << 20
 _WAIT_MS_MAX = 30_000
 
 
-class Data:
-    """Takes batches, and gives them."""
+class DataApi:
+    """Handlers of appends and fetches."""
 
-    def __init__(self, world: World, now_ms: Callable[[], int]) -> None:
-        self._world = world
+    def __init__(self, state: ClusterState, now_ms: Callable[[], int]) -> None:
+        self._state = state
         self._now_ms = now_ms
 
     @property
-    def table(self) -> Table:
-        """The calls."""
+    def routes(self) -> Routes:
+        """The routes."""
         return {("POST", "/v1/append"): self.append, ("GET", "/v1/fetch"): self.fetch}
 
-    def append(self, request: Request, _: Filled) -> dict[str, Any]:
-        """Store one batch, or several."""
+    def append(self, request: Request, _: PathParams) -> dict[str, Any]:
+        """Append one batch, or several."""
         check_size(len(request.body), BODY_BYTES_MAX)
         kind = request.headers.get(b"content-type")
         if kind == APPENDS_TYPE:
@@ -55,30 +55,30 @@ class Data:
         return results
 
     def _append(self, name: str, index: int, batch: Buffer) -> dict[str, Any]:
-        topic, partition = self._world.require_partition(name, index)
+        topic, partition = self._state.require_partition(name, index)
         check_batch_size(topic.name, len(batch), topic.settings.batch_bytes_max)
         return appended(*partition.append(batch, self._now_ms()))
 
-    async def fetch(self, request: Request, _: Filled) -> Answer:
-        """Give batches from an offset on; wait for them if asked to."""
+    async def fetch(self, request: Request, _: PathParams) -> Response:
+        """Return batches from an offset on; with `wait_ms`, wait for new ones."""
         query = fetches.read_query(request.query)
         bytes_max = min(number(query, "max_bytes", fetches.BYTES_DEFAULT), _FETCH_BYTES_MAX)
         wait_s = min(number(query, "wait_ms", 0), _WAIT_MS_MAX) / 1000
-        place = fetches.place(query)
-        topic, partition = self._world.require_partition(*place)
+        named = fetches.partition(query)
+        topic, partition = self._state.require_partition(*named)
         offset = find_offset(partition, query)
         if wait_s and offset == partition.next_offset:
             await _wait(partition, wait_s)
-            if self._world.require_partition(*place)[0].id != topic.id:
-                raise Refusal("unknown_partition", "the topic was removed; there is another one with its name")
+            if self._state.require_partition(*named)[0].id != topic.id:
+                raise Refusal("unknown_partition", "the topic was deleted, and another topic has its name")
         batches = partition.read(offset, bytes_max)
         if _JSON_TYPE in request.headers.get(b"accept", b""):
-            return Answer(200, [JSON, _NO_STORE], [_write_json(partition, offset, batches)])
-        return Answer(200, fetches.headers(offset, partition.first_offset, partition.next_offset), batches)
+            return Response(200, [JSON, _NO_STORE], [_write_json(partition, offset, batches)])
+        return Response(200, fetches.headers(offset, partition.first_offset, partition.next_offset), batches)
 
 
 def find_offset(partition: Partition, query: dict[str, str]) -> int:
-    """Tell where to begin: at an offset, at a time, at the earliest record or behind the latest. Raises Refusal."""
+    """Return the offset to start at: an offset, a timestamp, `earliest` or `latest`. Raises Refusal."""
     if "timestamp_ms" in query:
         return partition.offset_at_time(number(query, "timestamp_ms", None))
     text = query.get("offset")
@@ -92,7 +92,7 @@ def find_offset(partition: Partition, query: dict[str, str]) -> int:
 
 
 async def _wait(partition: Partition, seconds: float) -> None:
-    """Wait until something happens in a partition, but not for ever."""
+    """Wait until a partition changes, or until the timeout."""
     changed = asyncio.Event()
     undo = partition.watch(changed.set)
     timer = asyncio.get_running_loop().call_later(seconds, changed.set)

@@ -1,4 +1,4 @@
-"""`FakeFlotilla`: what a test holds in its hands. The system itself lives on a loop in a thread of its own."""
+"""`FakeFlotilla`, the API for tests. The fake system runs on an event loop in a thread of its own."""
 
 import contextlib
 import secrets
@@ -11,7 +11,7 @@ from flotilla.client.aio import AsyncClient
 from flotilla.client.blocking import Client
 from flotilla.client.positions import ConsumerRecord
 from flotilla.client.runner import Runner
-from flotilla.testing.faults import Rule, delaying, losing, refusing
+from flotilla.testing.faults import FaultRule, delay_rule, drop_response_rule, refuse_rule
 from flotilla.testing.system import System
 
 T = TypeVar("T")
@@ -21,17 +21,17 @@ _BROKERS_MAX = 9
 
 
 class FakeFlotilla:
-    """A system in memory, for tests.
+    """An in-memory Flotilla system for tests.
 
         with FakeFlotilla() as fake:
             with Client(fake.url) as client:
                 client.topics.create("orders")
 
-    It is empty when it begins, with `with` or with `start`. Any thread may use it.
+    It is empty after `start` or `with`. It is thread-safe.
 
     Args:
-        brokers: how many it pretends to have, from 1 to 9. Each has a port of its own; behind all of them is the same.
-        now_ms: tells the time, for append times: milliseconds since 1970.
+        brokers: number of simulated brokers, from 1 to 9. Each has a port of its own; all of them share one state.
+        now_ms: returns the current time for append times, in milliseconds since 1970.
     """
 
     def __init__(self, *, brokers: int = 3, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
@@ -42,12 +42,12 @@ class FakeFlotilla:
         self._clients: list[Client] = []
         self._running: tuple[Runner, System] | None = None
 
-    # -- beginning and end --------------------------------------------------------------------------------
+    # -- start and stop -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to answer. Raises RuntimeError if it does so already."""
+        """Start the fake. Raises RuntimeError if it is already running."""
         if self._running is not None:
-            raise RuntimeError("this fake runs already")
+            raise RuntimeError("this fake is already running")
         runner = Runner("fake flotilla")
         try:
             self._running = runner, runner.run(self._make())
@@ -61,10 +61,10 @@ class FakeFlotilla:
         return system
 
     def close(self) -> None:
-        """End, with all clients that `client` made. To say it again changes nothing.
+        """Stop the fake, and close all clients from `client`. Idempotent.
 
-        What goes wrong is over first: a producer that waits for an answer gets it, and nobody waits for the producer.
-        In a process that was forked it does nothing, for the fake is that of the parent.
+        Faults end first: a producer that waits for a response gets it, so closing it does not take long.
+        In a forked process this does nothing: the fake belongs to the parent.
         """
         if self._running is None:
             return
@@ -72,7 +72,7 @@ class FakeFlotilla:
         clients, self._clients = self._clients, []
         if not runner.is_usable:
             return
-        with contextlib.ExitStack() as ending:  # all of it, whatever goes wrong: the last first
+        with contextlib.ExitStack() as ending:  # all of it, also after an error; the last callback runs first
             ending.callback(runner.close)
             ending.callback(lambda: runner.run(system.stop()))
             for client in clients:
@@ -92,57 +92,59 @@ class FakeFlotilla:
 
     @property
     def url(self) -> str:
-        """Where it is reached; another one each time it begins."""
+        """URL of the fake; it changes with each start."""
         return self._system.manager.url
 
     def client(self, **options: Any) -> Client:  # noqa: ANN401 - as Client has them
-        """Make a client of it, which ends with it if not before; options are those of `Client`."""
+        """Create a client, which is closed together with the fake. The options are those of `Client`."""
         client = Client(self.url, **options)
         self._clients.append(client)
         return client
 
     def async_client(self, **options: Any) -> AsyncClient:  # noqa: ANN401 - as AsyncClient has them
-        """Make a client of it on the running loop, for `async with`; options are those of `AsyncClient`."""
+        """Create a client on the running event loop, for `async with`. The options are those of `AsyncClient`."""
         return AsyncClient(self.url, **options)
 
-    # -- what is there ------------------------------------------------------------------------------------
+    # -- stored records -----------------------------------------------------------------------------------
 
     def records(self, topic: str) -> list[ConsumerRecord]:
-        """Look at what is stored in a topic: partition by partition, each in order. Raises KeyError without one."""
-        return list(self._call(lambda system: system.records(topic)))  # opened here, while the fake goes on
+        """Return the stored records, partition by partition. Raises KeyError if the topic does not exist."""
+        return list(
+            self._call(lambda system: system.records(topic))
+        )  # decoded here, so that the fake continues to respond
 
     def clear(self) -> None:
-        """Forget everything: topics, records, groups, registrations, tokens, and what was to go wrong.
+        """Delete all topics, records, groups, registrations, tokens and faults.
 
-        Who reads or writes meanwhile is told that the topic is gone.
+        Running producers and consumers see deleted topics.
         """
         self._call(lambda system: system.clear())
 
-    # -- what goes wrong ----------------------------------------------------------------------------------
+    # -- fault injection ----------------------------------------------------------------------------------
 
     def refuse(
-        self, path: str, code: str, times: int | None = 1, message: str = "a test wants it so", **details: object
+        self, path: str, code: str, times: int | None = 1, message: str = "refused by the test", **details: object
     ) -> None:
-        """Refuse the next requests whose path begins so, with one of the codes of refusals. Nothing of them is done.
+        """Reject the next requests whose path starts with `path`, with an error code. They have no effect.
 
-        `times=None` is until `heal`. Raises ValueError if there is no such code.
+        `times=None` means until `heal`. Raises ValueError if the code is unknown.
         """
-        self._add(refusing(path, code, times, message, details))
+        self._add(refuse_rule(path, code, times, message, details))
 
     def lose_answers(self, times: int | None = 1, path: str = "/v1/append") -> None:
-        """Carry the next requests out, and hang up instead of an answer; by default, those that store records.
+        """Process the next requests, and cut the connection instead of responding; by default, appends.
 
-        `times=None` is until `heal`. A client does not know then whether it was done.
+        `times=None` means until `heal`. The client cannot know whether the request took effect.
         """
-        self._add(losing(path, times))
+        self._add(drop_response_rule(path, times))
 
     @contextlib.contextmanager
     def delay(self, seconds: float, path: str = "/") -> Iterator[None]:
-        """Answer so much later if the path of a request begins so, but no later than this ends.
+        """Delay responses to requests whose path starts with `path`, at most until the block ends.
 
-        It is carried out at once.
+        The requests are processed at once.
         """
-        system, rule = self._system, delaying(path, seconds)
+        system, rule = self._system, delay_rule(path, seconds)
         self._add(rule)
         try:
             yield
@@ -152,9 +154,9 @@ class FakeFlotilla:
 
     @contextlib.contextmanager
     def unreachable(self, servers: Servers = "all") -> Iterator[None]:
-        """Cut all connections, and refuse new ones: of all servers, or of brokers or managers alone.
+        """Cut connections and refuse new ones: of all servers, or only of brokers or managers.
 
-        Several of these may hold at a time; a server is reached again when the last of them ends.
+        If several blocks are nested, a server is reachable again when the last one ends.
         """
         system = self._system
         ports = {"all": [system.manager, *system.brokers], "brokers": system.brokers, "managers": [system.manager]}
@@ -168,32 +170,32 @@ class FakeFlotilla:
                 self._run(system.open(ports[servers]))
 
     def heal(self) -> None:
-        """Have nothing go wrong any more of what `refuse`, `lose_answers` and `delay` were asked for.
+        """End the faults of `refuse`, `lose_answers` and `delay`.
 
-        Answers that are late come at once. `unreachable` ends with its block.
+        Delayed responses are sent at once. `unreachable` ends with its block.
         """
         self._call(lambda system: system.faults.clear())
 
-    def _add(self, rule: Rule) -> None:
+    def _add(self, rule: FaultRule) -> None:
         self._call(lambda system: system.faults.add(rule))
 
-    # -- on the loop --------------------------------------------------------------------------------------
+    # -- calls on the event loop --------------------------------------------------------------------------
 
     @property
     def _system(self) -> System:
         return self._require()[1]
 
     def _is_running(self, system: System) -> bool:
-        """Tell whether a system that was there still is, and in this process."""
+        """Return whether this system still runs, and in this process."""
         return self._running is not None and self._running[1] is system and self._running[0].is_usable
 
     def _require(self) -> tuple[Runner, System]:
         if self._running is None:
-            raise RuntimeError("this fake does not run: use it as in `with FakeFlotilla() as fake:`, or call start()")
+            raise RuntimeError("this fake is not running: use `with FakeFlotilla() as fake:`, or call start()")
         return self._running
 
     def _call(self, act: Callable[[System], T]) -> T:
-        """Do something where the system lives, and wait for it."""
+        """Call a function on the event loop of the fake, and wait for its result."""
         system = self._system
 
         async def call() -> T:

@@ -1,4 +1,4 @@
-"""What a test wants to go wrong: rules about requests, each for as many as it says. They decide, and do nothing."""
+"""Injected faults: rules for the next requests. They only decide; `flotilla.testing.system` applies them."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,18 +6,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from flotilla.net.codes import CODES
-from flotilla.serving.errors import Refusal
+from flotilla.protocol.errors import Refusal
 
 
 @dataclass(eq=False)
-class Rule:
-    """Something that happens to requests whose path begins in a way; `left` of them, or all if it is None."""
+class FaultRule:
+    """A fault of requests whose path starts with `path`: of the next `left` ones, or of all if it is None."""
 
     path: str
     left: int | None
 
-    def takes(self, path: str) -> bool:
-        """Tell whether it is about a request, and count that."""
+    def applies(self, path: str) -> bool:
+        """Return whether the rule applies to a request, and count it."""
         if not path.startswith(self.path) or self.left == 0:
             return False
         if self.left is not None:
@@ -26,92 +26,92 @@ class Rule:
 
 
 @dataclass(eq=False)
-class Refusing(Rule):
-    """Requests are refused, and nothing is done."""
+class RefuseRule(FaultRule):
+    """Reject requests without processing them."""
 
     make: Callable[[], Refusal]
 
 
 @dataclass(eq=False)
-class Losing(Rule):
-    """Requests are carried out, and the connection is cut instead of an answer."""
+class DropResponseRule(FaultRule):
+    """Process requests, and cut the connection instead of responding."""
 
 
 @dataclass(eq=False)
-class Delaying(Rule):
-    """Requests are carried out, and the answer takes its time, but no longer than the rule is in force."""
+class DelayRule(FaultRule):
+    """Process requests, and delay the response, at most until the rule is removed."""
 
     seconds: float
-    over: asyncio.Event = field(default_factory=asyncio.Event)
+    removed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def wait(self) -> None:
-        """Take that time."""
+        """Wait for the delay, or until the rule is removed."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.over.wait(), self.seconds)
+            await asyncio.wait_for(self.removed.wait(), self.seconds)
 
 
 class Faults:
-    """All rules that are in force; the oldest is asked first."""
+    """Active rules, oldest first."""
 
     def __init__(self) -> None:
-        self._rules: list[Rule] = []
+        self._rules: list[FaultRule] = []
 
-    def add(self, rule: Rule) -> None:
-        """Have a rule, and drop those that have been used up."""
+    def add(self, rule: FaultRule) -> None:
+        """Add a rule, and drop exhausted ones."""
         self._rules = [*(one for one in self._rules if one.left != 0), rule]
 
-    def remove(self, rule: Rule) -> None:
-        """Have a rule no longer."""
+    def remove(self, rule: FaultRule) -> None:
+        """Remove a rule."""
         if rule in self._rules:
             self._rules.remove(rule)
-            if isinstance(rule, Delaying):
-                rule.over.set()
+            if isinstance(rule, DelayRule):
+                rule.removed.set()
 
     def clear(self) -> None:
-        """Have no rules."""
+        """Remove all rules."""
         for rule in list(self._rules):
             self.remove(rule)
 
     def refusal(self, path: str) -> Refusal | None:
-        """Tell with what a request is refused, if it is."""
-        found = next((one for one in self._rules if isinstance(one, Refusing) and one.takes(path)), None)
+        """Return the refusal of a request, or None."""
+        found = next((one for one in self._rules if isinstance(one, RefuseRule) and one.applies(path)), None)
         return None if found is None else found.make()
 
     def is_lost(self, path: str) -> bool:
-        """Tell whether a request's answer is lost."""
-        return any(isinstance(one, Losing) and one.takes(path) for one in self._rules)
+        """Return whether the response to a request is lost."""
+        return any(isinstance(one, DropResponseRule) and one.applies(path) for one in self._rules)
 
-    def delays(self, path: str) -> list[Delaying]:
-        """Tell what a request's answer has to wait for."""
-        return [one for one in self._rules if isinstance(one, Delaying) and one.takes(path)]
+    def delays(self, path: str) -> list[DelayRule]:
+        """Return the delays of the response to a request."""
+        return [one for one in self._rules if isinstance(one, DelayRule) and one.applies(path)]
 
 
-def refusing(path: str, code: str, times: int | None, message: str, details: dict[str, object]) -> Refusing:
-    """Make a rule; raises ValueError if there is no such code."""
+def refuse_rule(path: str, code: str, times: int | None, message: str, details: dict[str, object]) -> RefuseRule:
+    """Make a rule. Raises ValueError if the code is unknown."""
     if code not in CODES:
-        raise ValueError(f"{code!r} is no code of a refusal; there are {', '.join(sorted(CODES))}")
-    return Refusing(_path(path), _times(times), lambda: Refusal(code, message, **details))
+        raise ValueError(f"unknown error code {code!r}; use one of {', '.join(sorted(CODES))}")
+    return RefuseRule(_path(path), _times(times), lambda: Refusal(code, message, **details))
 
 
-def losing(path: str, times: int | None) -> Losing:
-    """Make a rule; raises ValueError."""
-    return Losing(_path(path), _times(times))
+def drop_response_rule(path: str, times: int | None) -> DropResponseRule:
+    """Make a rule. Raises ValueError."""
+    return DropResponseRule(_path(path), _times(times))
 
 
-def delaying(path: str, seconds: float) -> Delaying:
-    """Make a rule; raises ValueError."""
+def delay_rule(path: str, seconds: float) -> DelayRule:
+    """Make a rule. Raises ValueError."""
     if seconds < 0:
-        raise ValueError(f"a delay of {seconds} s cannot be; give a number from 0 on")
-    return Delaying(_path(path), None, seconds)
+        raise ValueError(f"delay is {seconds} s; it must be at least 0")
+    return DelayRule(_path(path), None, seconds)
 
 
 def _path(path: str) -> str:
     if not path.startswith("/"):
-        raise ValueError(f"{path!r} is no beginning of a path; write it as in /v1/append, and / for everything")
+        raise ValueError(f"path is {path!r}; it must start with a slash, as in /v1/append, or / for all paths")
     return path
 
 
 def _times(times: int | None) -> int | None:
     if times is not None and times < 1:
-        raise ValueError(f"{times} times cannot be; give a number from 1 on, or None for as long as it lasts")
+        raise ValueError(f"times is {times}; it must be at least 1, or None for no limit")
     return times

@@ -1,47 +1,46 @@
-"""Calls about consumer groups, `/v1/groups`: from JSON to what the coordinator understands, and back."""
+"""`/v1/groups` of the fake: translates JSON to calls of the coordinator, and results to JSON."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from flotilla.groups.offsets import Bounds, Commit, ResetKind, ResetTo, lag, reset_offset
-from flotilla.groups.state import Group, Place
-from flotilla.groups.telling import Answer, state_of
-from flotilla.serving.asgi import number, parse_query
-from flotilla.serving.errors import Refusal
-from flotilla.testing.calls import Filled, Table, Told, read_as
-from flotilla.testing.coordinator import Coordinator, not_owner
-from flotilla.testing.group_shapes import (
+from flotilla.groups.offsets import Commit, OffsetBounds, ResetKind, ResetTo, lag, reset_offset
+from flotilla.groups.responses import AssignmentResponse, state_of
+from flotilla.groups.state import Group, PartitionId
+from flotilla.protocol.asgi import number, parse_query
+from flotilla.protocol.errors import Refusal, not_found
+from flotilla.protocol.groups import (
     CommitBody,
+    GroupName,
     HeartbeatBody,
     JoinBody,
     MemberBody,
-    Name,
-    PlaceBody,
+    PartitionBody,
     ResetBody,
     SyncBody,
-    read_target,
 )
+from flotilla.testing.coordinator import Coordinator, not_owner
 from flotilla.testing.http import Request
-from flotilla.testing.world import Topic, World
+from flotilla.testing.routing import PathParams, Result, Routes, read_as
+from flotilla.testing.state import ClusterState, Topic
 
 _LIMIT = 100
 _LIMIT_MAX = 1000
 _FORCE = {**dict.fromkeys(("true", "1", "yes", "on"), True), **dict.fromkeys(("false", "0", "no", "off"), False)}
 
 
-class Groups:
-    """Answers about groups."""
+class GroupsApi:
+    """Handlers of requests about consumer groups."""
 
-    def __init__(self, world: World, coordinator: Coordinator, now_ms: Callable[[], int]) -> None:
-        self._world = world
+    def __init__(self, state: ClusterState, coordinator: Coordinator, now_ms: Callable[[], int]) -> None:
+        self._state = state
         self._coordinator = coordinator
         self._now_ms = now_ms
 
     @property
-    def table(self) -> Table:
-        """The calls."""
+    def routes(self) -> Routes:
+        """The routes."""
         group = "/v1/groups/{name}"
         return {
             ("GET", "/v1/groups"): self.list_groups,
@@ -58,101 +57,105 @@ class Groups:
 
     # -- members ------------------------------------------------------------------------------------------
 
-    def join(self, request: Request, filled: Filled) -> Told:
-        """Take part in a group."""
+    def join(self, request: Request, path_params: PathParams) -> Result:
+        """Join a group."""
         body = read_as(JoinBody, request)
         self._require_topics(body.topics)
-        name = _name(filled)
-        return self._tell(self._coordinator.join(name, body.member_id, body.topics, body.timeout_ms, body.strategy))
+        name = _name(path_params)
+        return self._describe_assignment(
+            self._coordinator.join(name, body.member_id, body.topics, body.timeout_ms, body.strategy)
+        )
 
-    def sync(self, request: Request, filled: Filled) -> Told:
-        """Say what one has, and hear what one should have."""
+    def sync(self, request: Request, path_params: PathParams) -> Result:
+        """Report owned partitions; return the assignment."""
         body = read_as(SyncBody, request)
-        topics = self._world.topics
+        topics = self._state.topics
         owned = [
-            Place(topic.id, one.partition)
+            PartitionId(topic.id, one.partition)
             for one in body.owned
-            if (topic := topics.get(one.topic)) is not None and one.is_of(topic)
+            if (topic := topics.get(one.topic)) is not None and one.is_of(topic.id, len(topic.partitions))
         ]
-        return self._tell(self._coordinator.sync(_name(filled), body.member_id, body.generation, owned))
+        return self._describe_assignment(
+            self._coordinator.sync(_name(path_params), body.member_id, body.generation, owned)
+        )
 
-    def heartbeat(self, request: Request, filled: Filled) -> Told:
-        """Show that one lives."""
+    def heartbeat(self, request: Request, path_params: PathParams) -> Result:
+        """Renew the session of a member."""
         body = read_as(HeartbeatBody, request)
-        beaten = self._coordinator.heartbeat(_name(filled), body.member_id, body.generation, body.held)
+        response = self._coordinator.heartbeat(_name(path_params), body.member_id, body.generation, body.held)
         return {
-            "generation": beaten.generation,
-            "state": beaten.state,
-            "heartbeat_ms": beaten.heartbeat_ms,
-            "sync": beaten.should_sync,
+            "generation": response.generation,
+            "state": response.state,
+            "heartbeat_ms": response.heartbeat_ms,
+            "sync": response.should_sync,
         }
 
-    def leave(self, request: Request, filled: Filled) -> Told:
-        """Give everything up."""
+    def leave(self, request: Request, path_params: PathParams) -> Result:
+        """Leave a group."""
         body = read_as(MemberBody, request)
-        self._coordinator.leave(_name(filled), body.member_id, body.generation)
+        self._coordinator.leave(_name(path_params), body.member_id, body.generation)
         return {"status": "ok"}
 
     # -- commits ------------------------------------------------------------------------------------------
 
-    def commit(self, request: Request, filled: Filled) -> Told:
-        """Say how far one has come: all of it is noted, or nothing."""
+    def commit(self, request: Request, path_params: PathParams) -> Result:
+        """Commit offsets: all of them, or none."""
         body = read_as(CommitBody, request)
         if (body.member_id is None) != (body.generation is None):
             text = "member_id and generation belong together: send both, or none for a group without members"
             raise Refusal("bad_request", text)
         member = None if body.member_id is None or body.generation is None else (body.member_id, body.generation)
-        places, now_ms = self._require_places(body.offsets), self._now_ms()
+        partitions, now_ms = self._require_partitions(body.offsets), self._now_ms()
         commits = [
-            Commit(place=place, offset=one.offset, note=one.note, committed_ms=now_ms)
-            for place, one in zip(places, body.offsets, strict=True)
+            Commit(tp=tp, offset=one.offset, note=one.note, committed_ms=now_ms)
+            for tp, one in zip(partitions, body.offsets, strict=True)
         ]
-        refused = self._coordinator.commit(_name(filled), commits, member)
+        refused = self._coordinator.commit(_name(path_params), commits, member)
         if refused:
             raise not_owner(refused, self._all_named(refused))
         return {"status": "ok"}
 
-    def offsets(self, request: Request, filled: Filled) -> Told:
-        """How far a group has come, in one topic or in all."""
-        name, topic = _name(filled), parse_query(request.query).get("topic")
+    def offsets(self, request: Request, path_params: PathParams) -> Result:
+        """Return the committed offsets of a group, in one topic or in all."""
+        name, topic = _name(path_params), parse_query(request.query).get("topic")
         wanted = None if topic is None else self._require_topics([topic])[topic].id
         self._coordinator.require(name)
         return {
             "offsets": [
                 {**named, "offset": one.offset, "note": one.note, "committed_ms": one.committed_ms}
                 for one in self._coordinator.commits_of(name).values()
-                if wanted in {None, one.place.topic_id} and (named := self._named(one.place)) is not None
+                if wanted in {None, one.tp.topic_id} and (named := self._named(one.tp)) is not None
             ]
         }
 
-    def reset(self, request: Request, filled: Filled) -> Told:
-        """Have a group go on elsewhere."""
-        body, name = read_as(ResetBody, request), _name(filled)
-        to = read_target(body)
+    def reset(self, request: Request, path_params: PathParams) -> Result:
+        """Reset committed offsets."""
+        body, name = read_as(ResetBody, request), _name(path_params)
+        to = body.to.reset_to
         if body.topics is None and body.partitions is None:
             self._coordinator.require(name)
         committed = self._coordinator.commits_of(name)
-        old = {at: committed[at].offset if at in committed else None for at in self._places_to_reset(name, body)}
+        old = {at: committed[at].offset if at in committed else None for at in self._partitions_to_reset(name, body)}
         new = {at: reset_offset(to, old[at], self._bounds(at), self._at_time(to, at)) for at in old}
         if not body.dry_run:
             now_ms = self._now_ms()
-            commits = [Commit(place=at, offset=offset, committed_ms=now_ms) for at, offset in new.items()]
+            commits = [Commit(tp=at, offset=offset, committed_ms=now_ms) for at, offset in new.items()]
             self._coordinator.reset(name, commits, force=body.force)
-        told = [{**(self._named(at) or {}), "old_offset": old[at], "new_offset": new[at]} for at in old]
-        return {"dry_run": body.dry_run, "partitions": told}
+        moved = [{**(self._named(at) or {}), "old_offset": old[at], "new_offset": new[at]} for at in old]
+        return {"dry_run": body.dry_run, "partitions": moved}
 
-    def _places_to_reset(self, name: str, body: ResetBody) -> list[Place]:
+    def _partitions_to_reset(self, name: str, body: ResetBody) -> list[PartitionId]:
         if body.partitions is not None:
-            return sorted(set(self._require_places(body.partitions)))
+            return sorted(set(self._require_partitions(body.partitions)))
         if body.topics is None:
-            return self._concerned(self._coordinator.require(name))
+            return self._partitions_of(self._coordinator.require(name))
         found = self._require_topics(body.topics)
-        return sorted({Place(topic.id, at) for topic in found.values() for at in range(len(topic.partitions))})
+        return sorted({PartitionId(topic.id, at) for topic in found.values() for at in range(len(topic.partitions))})
 
-    # -- what there is ------------------------------------------------------------------------------------
+    # -- administration -----------------------------------------------------------------------------------
 
-    def list_groups(self, request: Request, _: Filled) -> Told:
-        """Groups in the order of their names."""
+    def list_groups(self, request: Request, _: PathParams) -> Result:
+        """List groups, sorted by name."""
         query = parse_query(request.query)
         limit = number(query, "limit", _LIMIT)
         if not 1 <= limit <= _LIMIT_MAX:
@@ -165,8 +168,8 @@ class Groups:
         }
 
     def _list(self, group: Group) -> dict[str, Any]:
-        ids = {place.topic_id for place in (*group.holdings, *self._coordinator.commits_of(group.name))}
-        committed = {topic.name for id_ in ids if (topic := self._world.by_id(id_)) is not None}
+        ids = {tp.topic_id for tp in (*group.holdings, *self._coordinator.commits_of(group.name))}
+        committed = {topic.name for id_ in ids if (topic := self._state.by_id(id_)) is not None}
         return {
             "name": group.name,
             "state": state_of(group),
@@ -176,9 +179,9 @@ class Groups:
             "topics": sorted(committed | group.topics),
         }
 
-    def describe(self, _: Request, filled: Filled) -> Told:
-        """Everything about a group."""
-        group = self._coordinator.require(_name(filled))
+    def describe(self, _: Request, path_params: PathParams) -> Result:
+        """Describe a group."""
+        group = self._coordinator.require(_name(path_params))
         commits = self._coordinator.commits_of(group.name)
         return {
             "name": group.name,
@@ -195,13 +198,13 @@ class Groups:
                 }
                 for _, member in sorted(group.members.items())
             ],
-            "partitions": [self._describe(group, at, commits.get(at)) for at in self._concerned(group)],
+            "partitions": [self._describe(group, at, commits.get(at)) for at in self._partitions_of(group)],
         }
 
-    def _describe(self, group: Group, place: Place, commit: Commit | None) -> dict[str, Any]:
-        holding, bounds = group.holdings.get(place), self._bounds(place)
+    def _describe(self, group: Group, tp: PartitionId, commit: Commit | None) -> dict[str, Any]:
+        holding, bounds = group.holdings.get(tp), self._bounds(tp)
         return {
-            **(self._named(place) or {}),
+            **(self._named(tp) or {}),
             "owner": None if holding is None else holding.owner,
             "committed": None if commit is None else commit.offset,
             "note": None if commit is None else commit.note,
@@ -210,83 +213,83 @@ class Groups:
             "lag": lag(None if commit is None else commit.offset, bounds),
         }
 
-    def delete(self, request: Request, filled: Filled) -> Told:
-        """Remove a group and its commits."""
+    def delete(self, request: Request, path_params: PathParams) -> Result:
+        """Delete a group and its committed offsets."""
         force = parse_query(request.query).get("force", "false").lower()
         if force not in _FORCE:
             raise Refusal("bad_request", f"force is {force[:40]!r}; it must be true or false")
-        self._coordinator.delete(_name(filled), force=_FORCE[force])
+        self._coordinator.delete(_name(path_params), force=_FORCE[force])
         return {"status": "ok"}
 
-    # -- from names to ids, and back ----------------------------------------------------------------------
+    # -- names and ids ------------------------------------------------------------------------------------
 
     def _require_topics(self, names: Iterable[str]) -> dict[str, Topic]:
         found = {}
         for name in names:
-            if name not in self._world.topics:
-                raise Refusal("not_found", f"there is no topic '{name}'")
-            found[name] = self._world.topics[name]
+            if name not in self._state.topics:
+                raise not_found("topic", f"there is no topic '{name}'")
+            found[name] = self._state.topics[name]
         return found
 
-    def _require_places(self, named: Sequence[PlaceBody]) -> list[Place]:
-        places = []
+    def _require_partitions(self, named: Sequence[PartitionBody]) -> list[PartitionId]:
+        found = []
         for one in named:
-            topic = self._world.topics.get(one.topic)
-            if topic is None or not one.is_of(topic):
-                which = "" if one.topic_id is None else f" with the id {one.topic_id}"
-                text = f"there is no partition {one.partition} of a topic '{one.topic}'{which}"
+            topic = self._state.topics.get(one.topic)
+            if topic is None or not one.is_of(topic.id, len(topic.partitions)):
+                which = "" if one.topic_id is None else f" with id {one.topic_id}"
+                text = f"topic '{one.topic}'{which} does not exist or has no partition {one.partition}"
                 raise Refusal("unknown_partition", text, topic=one.topic, partition=one.partition)
-            places.append(Place(topic.id, one.partition))
-        return places
+            found.append(PartitionId(topic.id, one.partition))
+        return found
 
-    def _concerned(self, group: Group) -> list[Place]:
-        """List the partitions that a group has to do with: of its members' topics, and those with a commit."""
-        read = (topic for name in group.topics if (topic := self._world.topics.get(name)) is not None)
-        subscribed = {Place(topic.id, at) for topic in read for at in range(len(topic.partitions))}
+    def _partitions_of(self, group: Group) -> list[PartitionId]:
+        """List the partitions of a group: of its members' topics, and those with a committed offset."""
+        read = (topic for name in group.topics if (topic := self._state.topics.get(name)) is not None)
+        subscribed = {PartitionId(topic.id, at) for topic in read for at in range(len(topic.partitions))}
         everything = {*subscribed, *self._coordinator.commits_of(group.name), *group.holdings}
-        there = {topic.id: name for name, topic in self._world.topics.items()}
-        known = (place for place in everything if place.topic_id in there)
-        return sorted(known, key=lambda place: (there[place.topic_id], place.partition))
+        names = {topic.id: name for name, topic in self._state.topics.items()}
+        existing = (tp for tp in everything if tp.topic_id in names)
+        return sorted(existing, key=lambda tp: (names[tp.topic_id], tp.partition))
 
-    def _bounds(self, place: Place) -> Bounds:
-        topic = self._world.by_id(place.topic_id)
+    def _bounds(self, tp: PartitionId) -> OffsetBounds:
+        topic = self._state.by_id(tp.topic_id)
         if topic is None:
-            raise Refusal("unknown_partition", "a topic was removed just now")
-        partition = topic.partitions[place.partition]
-        return Bounds(partition.first_offset, partition.next_offset)
+            raise Refusal("unknown_partition", "a topic was deleted during the request")
+        partition = topic.partitions[tp.partition]
+        return OffsetBounds(partition.first_offset, partition.next_offset)
 
-    def _at_time(self, to: ResetTo, place: Place) -> int | None:
-        topic = self._world.by_id(place.topic_id)
+    def _at_time(self, to: ResetTo, tp: PartitionId) -> int | None:
+        topic = self._state.by_id(tp.topic_id)
         if topic is None or to.kind is not ResetKind.TIMESTAMP:
             return None
-        return topic.partitions[place.partition].offset_at_time(to.value)
+        return topic.partitions[tp.partition].offset_at_time(to.value)
 
-    def _named(self, place: Place) -> dict[str, Any] | None:
-        topic = self._world.by_id(place.topic_id)
-        return None if topic is None else {"topic": topic.name, "partition": place.partition}
+    def _named(self, tp: PartitionId) -> dict[str, Any] | None:
+        topic = self._state.by_id(tp.topic_id)
+        return None if topic is None else {"topic": topic.name, "partition": tp.partition}
 
-    def _all_named(self, places: Iterable[Place]) -> list[dict[str, Any]]:
-        return [named for place in places if (named := self._named(place)) is not None]
+    def _all_named(self, partitions: Iterable[PartitionId]) -> list[dict[str, Any]]:
+        return [named for tp in partitions if (named := self._named(tp)) is not None]
 
-    def _tell(self, answer: Answer) -> dict[str, Any]:
-        told = answer.told
-        ids = {place.topic_id for place in (*told.assigned, *told.revoked)}
+    def _describe_assignment(self, response: AssignmentResponse) -> dict[str, Any]:
+        assignment = response.assignment
+        ids = {tp.topic_id for tp in (*assignment.assigned, *assignment.revoked)}
         return {
-            "member_id": answer.member.id,
-            "generation": told.generation,
-            "timeout_ms": answer.member.timeout_ms,
-            "heartbeat_ms": answer.heartbeat_ms,
-            "assigned": self._all_named(told.assigned),
-            "revoked": self._all_named(told.revoked),
-            "pending": told.pending,
-            "state": answer.state,
-            "topic_ids": {topic.name: id_ for id_ in ids if (topic := self._world.by_id(id_)) is not None},
+            "member_id": response.member.id,
+            "generation": assignment.generation,
+            "timeout_ms": response.member.timeout_ms,
+            "heartbeat_ms": response.heartbeat_ms,
+            "assigned": self._all_named(assignment.assigned),
+            "revoked": self._all_named(assignment.revoked),
+            "pending": assignment.pending,
+            "state": response.state,
+            "topic_ids": {topic.name: id_ for id_ in ids if (topic := self._state.by_id(id_)) is not None},
         }
 
 
-def _name(filled: Filled) -> str:
+def _name(path_params: PathParams) -> str:
     """Read the name of a group. Raises Refusal."""
     try:
-        return msgspec.convert(filled["name"], Name)
+        return msgspec.convert(path_params["name"], GroupName)
     except msgspec.ValidationError as error:
         raise Refusal("bad_request", f"path.name: {error}") from error

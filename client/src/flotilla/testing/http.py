@@ -1,7 +1,7 @@
-"""The little of an HTTP server that a fake needs: requests in, answers out, connections that can be cut.
+"""A minimal HTTP server for the fake, whose connections can be cut.
 
-One request of a connection is answered at a time, in their order. A client that hangs up is not worked for any longer.
-It serves programs of one's own on the loopback, and trusts them: there are no limits but that for a body.
+Requests of a connection are handled one at a time, in order. A request is cancelled when its client disconnects. The
+server listens on the loopback interface and trusts its clients: it limits nothing but the size of a body.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import httptools
 
-from flotilla.serving.asgi import Buffer, Headers
+from flotilla.protocol.asgi import Buffer, Headers
 
 _BAD = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -23,7 +23,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 @dataclass
 class Request:
-    """A request, read whole."""
+    """A complete request."""
 
     method: str = ""
     path: str = ""
@@ -34,29 +34,29 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An answer."""
+class Response:
+    """A response."""
 
     status: int
     headers: Headers
     body: Sequence[Buffer]
 
     def to_bytes(self, method: str) -> bytes:
-        """Write it down, for a request of this method."""
+        """Encode the response to a request with this method."""
         lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}".encode()]
         lines += [name + b": " + value for name, value in self.headers]
         lines += [f"content-length: {sum(len(part) for part in self.body)}".encode(), b"", b""]
         return b"\r\n".join(lines) + b"".join(() if method == "HEAD" else self.body)
 
 
-Answering = Callable[[Request], Awaitable[Answer | None]]  # None: the connection is cut instead
+RequestHandler = Callable[[Request], Awaitable[Response | None]]  # None: cut the connection
 
 
 class Connection(asyncio.Protocol):
-    """A client's connection. It is in `connections` as long as it is open."""
+    """A client's connection. It is in `connections` while it is open."""
 
-    def __init__(self, answer: Answering, connections: "set[Connection]") -> None:
-        self._answer = answer
+    def __init__(self, handler: RequestHandler, connections: "set[Connection]") -> None:
+        self._handler = handler
         self._connections = connections
         self._parser = httptools.HttpRequestParser(self)
         self._request = Request()
@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def cut(self) -> None:
-        """Hang up, without a word; also if a process that was forked has a copy of the socket."""
+        """Abort the connection, also if a forked process has a copy of the socket."""
         if self._transport is not None:
             number = self._transport.get_extra_info("socket").fileno()
             with suppress(OSError), socket.fromfd(number, socket.AF_INET, socket.SOCK_STREAM) as copy:
@@ -77,12 +77,12 @@ class Connection(asyncio.Protocol):
     # -- asyncio ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        self._transport = transport  # type: ignore[assignment]  # of a stream, as it is
+        """Register the connection."""
+        self._transport = transport  # type: ignore[assignment]  # the transport of a stream
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End; nobody waits for an answer any more."""
+        """Cancel the request in progress."""
         del exc
         self._transport = None
         self._connections.discard(self)
@@ -90,10 +90,10 @@ class Connection(asyncio.Protocol):
             self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request."""
+        """Parse received data."""
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:  # to speak another protocol: servers need not take it up
+        except httptools.HttpParserUpgrade as offer:  # servers may ignore the offer of another protocol
             if rest := data[offer.args[0] :]:
                 self.data_received(rest)
         except httptools.HttpParserError:
@@ -104,21 +104,21 @@ class Connection(asyncio.Protocol):
     # -- httptools ----------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
+        """Start a request."""
         self._request = Request()
         self._url = b""
         self._body = []
 
     def on_url(self, url: bytes) -> None:
-        """Keep a part of what is asked for: it comes as it arrives."""
+        """Append to the URL, which may arrive in parts."""
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header."""
+        """Store a header."""
         self._request.headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
-        """Read what is asked for; and ask for the body, if the client wants to be asked."""
+        """Parse the URL; send `100 Continue` if the client expects it."""
         parts = httptools.parse_url(self._url)
         self._request.path = unquote((parts.path or b"/").decode("latin-1"))
         self._request.query = parts.query or b""
@@ -126,11 +126,11 @@ class Connection(asyncio.Protocol):
             self._write(_CONTINUE)
 
     def on_body(self, body: bytes) -> None:
-        """Keep a part of the body."""
+        """Store a part of the body."""
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """Answer, when all before it are answered."""
+        """Queue the request: requests of a connection are handled in order."""
         request = self._request
         request.method = self._parser.get_method().decode()
         request.body = b"".join(self._body)
@@ -139,16 +139,16 @@ class Connection(asyncio.Protocol):
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())
 
-    # -- answers ------------------------------------------------------------------------------------------
+    # -- responses ----------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         while self._waiting:
             request = self._waiting.popleft()
-            answer = await self._answer(request)
-            if answer is None:
+            response = await self._handler(request)
+            if response is None:
                 self.cut()
                 return
-            self._write(answer.to_bytes(request.method))
+            self._write(response.to_bytes(request.method))
             if not request.keeps_alive and self._transport is not None:
                 self._transport.close()
         self._task = None

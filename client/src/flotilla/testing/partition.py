@@ -1,7 +1,7 @@
-"""A partition in memory: batches as they were sent, with the offsets and times that a broker gives them.
+"""An in-memory partition: batches as they were sent, with assigned offsets and append times.
 
-What holds is what holds for a real one: offsets never change and never go back, nor do append times; a batch that its
-producer sends again is stored once, which is decided by the code that brokers run. Here, all is committed at once.
+It has the guarantees of a replicated partition: offsets never change, offsets and append times never decrease, and a
+retried batch is stored once; the code of brokers detects duplicates. Every append is committed at once.
 """
 
 from bisect import bisect_left, bisect_right
@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from flotilla.producers.errors import ProducerRefused
 from flotilla.producers.table import ProducerTable
+from flotilla.protocol.errors import Refusal
 from flotilla.records import BatchHeader, BatchInvalid, Buffer, Record, assign, check, decode
-from flotilla.serving.errors import Refusal
 
 
 class _Stored(NamedTuple):
     batch: bytes
     base: int
-    end: int  # the offset behind it
+    end: int  # offset after the last record
     time_ms: int
 
 
@@ -26,7 +26,7 @@ _end, _time_ms = attrgetter("end"), attrgetter("time_ms")
 
 
 class Partition:
-    """One partition."""
+    """A partition."""
 
     def __init__(self) -> None:
         self.first_offset = 0
@@ -39,13 +39,13 @@ class Partition:
 
     @property
     def size_bytes(self) -> int:
-        """What the batches take."""
+        """Size of the stored batches."""
         return sum(len(one.batch) for one in self._stored)
 
-    # -- what comes ---------------------------------------------------------------------------------------
+    # -- writes -------------------------------------------------------------------------------------------
 
     def append(self, batch: Buffer, now_ms: int) -> tuple[int, int | None]:
-        """Store a batch; return its offset, and when it was appended: None if it had been there. Raises Refusal."""
+        """Append a batch; return its base offset and append time, None for a duplicate. Raises Refusal."""
         header = read_header(batch)
         try:
             retry = self._producers.check(header)
@@ -68,18 +68,18 @@ class Partition:
         self._notify()
 
     def delete_before(self, offset: int) -> None:
-        """Delete the records below an offset; where records begin never goes back."""
+        """Delete the records below an offset. The first offset never decreases."""
         if offset > self.first_offset:
             self.first_offset = offset
             del self._stored[: bisect_right(self._stored, offset, key=_end)]
             self._notify()
 
-    # -- what is there ------------------------------------------------------------------------------------
+    # -- reads --------------------------------------------------------------------------------------------
 
     def read(self, offset: int, bytes_max: int) -> list[bytes]:
-        """Return the batch that holds `offset` and those behind it, up to a size, but at least one. Raises Refusal."""
+        """Return the batch with `offset` and later ones, up to a size but at least one. Raises Refusal."""
         if offset < self.first_offset:
-            raise self.out_of_range(f"offset {offset} is gone: records begin at {self.first_offset}")
+            raise self.out_of_range(f"offset {offset} is below the first offset, {self.first_offset}")
         found: list[bytes] = []
         for one in self._from(offset):
             bytes_max -= len(one.batch)
@@ -89,7 +89,7 @@ class Partition:
         return found
 
     def records(self, offset: int) -> Iterator[Record]:
-        """Open what is stored now, from an offset on; what its producer made unreadable is passed over."""
+        """Decode the stored records from an offset on; skip batches that cannot be decoded."""
         start = max(offset, self.first_offset)
         return (record for one in self._from(start) for record in _open(one.batch) if record.offset >= start)
 
@@ -97,24 +97,24 @@ class Partition:
         return self._stored[bisect_right(self._stored, offset, key=_end) :]
 
     def offset_at_time(self, time_ms: int) -> int:
-        """Find the first record that was appended at a time or later; the next one if there is none."""
+        """Return the offset of the first record appended at `time_ms` or later; the next offset if there is none."""
         at = bisect_left(self._stored, time_ms, key=_time_ms)
         return max(self.first_offset, self._stored[at].base if at < len(self._stored) else self.next_offset)
 
     def require_reached(self, offset: int, text: str, **details: int) -> None:
-        """Refuse an offset that is yet to come; `text` names it. Raises Refusal."""
+        """Refuse an offset above the next offset; `text` names it. Raises Refusal."""
         if offset > self.next_offset:
-            raise self.out_of_range(f"{text} is yet to come: the next record gets {self.next_offset}", **details)
+            raise self.out_of_range(f"{text} is above the next offset, {self.next_offset}", **details)
 
     def out_of_range(self, text: str, **details: int) -> Refusal:
-        """Refuse an offset, and name those that there are."""
+        """Return the refusal of an offset, with the valid range."""
         offsets = {"first_offset": self.first_offset, "next_offset": self.next_offset}
         return Refusal("offset_out_of_range", text, **details, **offsets)
 
-    # -- who waits ----------------------------------------------------------------------------------------
+    # -- waiting for records ------------------------------------------------------------------------------
 
     def watch(self, notify: Callable[[], None]) -> Callable[[], None]:
-        """Call `notify` once, when records come or go, or the partition goes; return how to undo."""
+        """Call `notify` once, when the partition changes or is deleted; return a function that cancels it."""
         self._watchers.append(notify)
 
         def undo() -> None:
@@ -124,7 +124,7 @@ class Partition:
         return undo
 
     def close(self) -> None:
-        """Have all who wait for records look again: there will be none."""
+        """Wake all waiting fetches: the partition is deleted."""
         self._notify()
 
     def _notify(self) -> None:

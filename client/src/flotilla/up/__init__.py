@@ -1,9 +1,8 @@
-"""`flotilla up`: the whole system on one machine, as child processes that are watched and started again.
+"""`flotilla up`: a complete system on one machine, as supervised child processes.
 
-What is decided is decided by pure functions: `plan` (which processes, with which arguments), `backoff` and
-`supervision` (what to do when one of them ends or falls silent), `ending` (who is told to end when). `shell` acts upon
-it; `launch`, `folder`, `ports`, `logs` and `probe` are its hands. `child` is what runs in each child process before
-the server does.
+Decisions are pure functions: `plan` (processes and their arguments), `supervision` (restarts, as a state machine) and
+`shutdown` (the order of signals). `supervisor` runs the event loop; `launch`, `folder`, `ports`, `logs` and `probe`
+access the system for it. `child` runs in each child process before the server.
 
-It is for one person's machine. It does not watch over several machines; Kubernetes does.
+It supervises processes of one machine. For several machines, use Kubernetes.
 """

@@ -1,10 +1,10 @@
-"""What happens in a child process first: it is bound to the life of its parent, then it becomes the server.
+"""Start of a child process: bind it to its parent, then run the server.
 
-On Linux the kernel kills the process (PR_SET_PDEATHSIG) when the thread that started it is gone: also one that hangs or
-was stopped. A parent that died before the kernel was asked is noticed, because the process has another parent then.
-Elsewhere a thread reads from a pipe whose other end only the parent has, and ends the process when it closes.
+On Linux the kernel kills the process (PR_SET_PDEATHSIG) when the thread that started it ends, even if the process hangs
+or is stopped. A parent that ended before this call is detected by the changed parent id. On other systems a thread
+reads from a pipe whose other end only the parent holds, and ends the process when the pipe closes.
 
-A child that was not forked with everything in it begins here:
+A child that was not forked starts with:
 
     python -m flotilla.up.child PARENT_PID LIFE_FD NAME MODULE ARGUMENT ...
 """
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def bind(parent: int, life: int, name: str) -> None:
-    """Have this process end with its parent; show it under its name where that can be done."""
+    """Bind this process to its parent, and set its name where the system supports it."""
     if not die_with_parent(parent):
         watch(life)
     if sys.platform == "linux":
@@ -46,7 +46,7 @@ def become(module: str, arguments: Sequence[str]) -> None:
 
 
 def die_with_parent(parent: int) -> bool:
-    """Have the kernel kill this process when its parent dies; return whether it can."""
+    """Let the kernel kill this process when its parent dies; return whether that is supported."""
     if sys.platform != "linux":
         return False
     if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
@@ -57,7 +57,7 @@ def die_with_parent(parent: int) -> bool:
 
 
 def watch(life: int) -> threading.Thread:
-    """End this process when the parent's end of the pipe closes: it is never written to."""
+    """Start a thread that kills this process when the parent's end of the pipe closes."""
 
     def wait() -> None:
         os.read(life, 1)

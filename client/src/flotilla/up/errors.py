@@ -1,10 +1,10 @@
-"""What keeps `flotilla up` from starting.
+"""Errors that prevent `flotilla up` from starting.
 
-    UpError                 the text says what is wrong, and what to do; `exit_code` is the command's
-    ├── ServersMissing      1: there is nothing to run
-    ├── OptionInvalid       2: an option breaks a rule
-    ├── FolderUnusable      3: the data folder is in use, cannot be written, or was made for more brokers
-    └── PortTaken           4: the port cannot be had
+    UpError                 the message gives the cause and what to do; `exit_code` is the exit code
+    ├── ServersMissing      1: the servers are not installed
+    ├── OptionInvalid       2: an option is invalid
+    ├── FolderUnusable      3: the data folder is in use, cannot be written, or was created with more brokers
+    └── PortTaken           4: the port cannot be used
 
 The exit codes are those of the servers.
 """
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 
 class UpError(Exception):
-    """What keeps `flotilla up` from starting."""
+    """Base class of errors that prevent a start."""
 
     exit_code = 1
 
@@ -23,22 +23,22 @@ class ServersMissing(UpError):
 
     def __init__(self, packages: Sequence[str]) -> None:
         names = " and ".join(packages)
-        super().__init__(f"the servers are not installed: no {names}. Install them: pip install 'flotilla[server]'")
+        super().__init__(f"servers are not installed (missing: {names}): run `make setup` in a clone of Flotilla")
 
 
 class OptionInvalid(UpError):
-    """An option breaks a rule."""
+    """An option is invalid."""
 
     exit_code = 2
 
 
 class FolderUnusable(UpError):
-    """The data folder is in use, cannot be written, or was made for more brokers."""
+    """The data folder is in use, cannot be written, or was created with more brokers."""
 
     exit_code = 3
 
 
 class PortTaken(UpError):
-    """The port cannot be had."""
+    """The port cannot be used."""
 
     exit_code = 4

@@ -1,14 +1,14 @@
-"""The data folder: taken by one `flotilla up` at a time, and what is kept in it.
+"""The data folder of `flotilla up`, used by one system at a time.
 
-    lock               held while anything of it runs; the process id of `flotilla up` is inside
-    ports.json         the ports inside, so that they are the same after a restart
-    secret             what servers know each other by; for the owner's eyes only
-    metadata.sqlite    metadata, unless --database says otherwise (made by the writer)
-    broker-1/ ...      what brokers keep
-    logs/              what the processes wrote
+    lock               held while any process of the system runs; contains the process id of `flotilla up`
+    ports.json         internal ports, kept across restarts
+    secret             secret that the servers share, readable by the owner only
+    metadata.sqlite    metadata, unless --database is given (created by the writer)
+    broker-1/ ...      data of the brokers
+    logs/              logs of the processes
 
-The lock belongs to an open file that the children inherit: the folder is free when all of them are gone, even if this
-command was killed. Two brokers in one folder would be the end of it.
+The lock belongs to an open file that the children inherit: the folder is in use until all of them have ended, even if
+`flotilla up` was killed. Two brokers in one data folder would damage each other's log.
 """
 
 import errno
@@ -23,14 +23,14 @@ from pathlib import Path
 from flotilla.up.errors import FolderUnusable
 from flotilla.up.plan import BROKER_PREFIX
 
-_LEFT_OVER_S_MAX = 5.0  # the children of one that was killed are gone within this time
+_LEFT_OVER_S_MAX = 5.0  # children of a killed `flotilla up` end within this time
 _POLL_S = 0.05
 _SECRET_BYTES = 32
 _PID_CHARS_MAX = 20
 
 
 class DataFolder:
-    """A data folder that this process has taken. `lock_fd` is for children to inherit."""
+    """A data folder that this process has locked. Children inherit `lock_fd`."""
 
     def __init__(self, path: Path, lock_fd: int) -> None:
         self.path = path
@@ -38,34 +38,34 @@ class DataFolder:
 
     @property
     def logs(self) -> Path:
-        """Where the processes' logs are."""
+        """Folder of the logs."""
         return self.path / "logs"
 
     @property
     def secret_path(self) -> Path:
-        """Where the secret is that all servers share."""
+        """File with the secret that the servers share."""
         return self.path / "secret"
 
     def close(self) -> None:
-        """Give the folder back, as soon as no child has it."""
+        """Release the folder, once no child holds it."""
         os.close(self.lock_fd)
 
     def count_brokers(self) -> int:
-        """Count the brokers that the folder was made for."""
+        """Count the brokers in the folder."""
         numbers = [path.name.removeprefix(BROKER_PREFIX) for path in self.path.glob(f"{BROKER_PREFIX}*")]
         return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
     def check_brokers(self, wanted: int) -> None:
-        """Refuse to leave brokers out; raises FolderUnusable."""
-        there = self.count_brokers()
-        if wanted < there:
+        """Check that no broker of the folder is left out; raises FolderUnusable."""
+        existing = self.count_brokers()
+        if wanted < existing:
             raise FolderUnusable(
-                f"the data folder {self.path} holds {there} brokers, and --brokers says {wanted}: the replicas on the "
-                f"others would be missing. Use --brokers {there} or more, or another folder with --data-dir"
+                f"data folder {self.path} holds {existing} brokers, but --brokers is {wanted}: brokers cannot be "
+                f"removed. Use --brokers {existing} or more, or another folder with --data-dir"
             )
 
     def load_ports(self) -> dict[str, int]:
-        """Load the ports of the last start; none if there are none, or if they cannot be read."""
+        """Load the ports of the last start; empty if there are none, or if they cannot be read."""
         try:
             found = json.loads((self.path / "ports.json").read_text())
             return {str(name): int(port) for name, port in found.items()}
@@ -73,13 +73,13 @@ class DataFolder:
             return {}
 
     def save_ports(self, ports: Mapping[str, int]) -> None:
-        """Keep the ports."""
+        """Save the ports."""
         _write(self.path / "ports.json", json.dumps(ports, indent=2) + "\n")
 
     def load_secret(self) -> str:
-        """Load what servers know each other by; make it at the first start.
+        """Load the secret; create it at the first start.
 
-        All servers are started with the same one, so one that was lost is simply replaced.
+        All servers start with the same secret, so a lost one is replaced.
         """
         path = self.secret_path
         try:
@@ -93,10 +93,10 @@ class DataFolder:
         return found
 
 
-def take(
+def acquire(
     path: Path, clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep
 ) -> DataFolder:
-    """Make the folder if need be, and take it; raises FolderUnusable."""
+    """Create the folder if it does not exist, and lock it; raises FolderUnusable."""
     path = path.absolute()
     lock_fd = -1
     try:
@@ -104,7 +104,7 @@ def take(
         (path / "logs").mkdir(exist_ok=True)
         lock_fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         _lock(path, lock_fd, clock, pause)
-        _sign(lock_fd)
+        _write_pid(lock_fd)
     except (OSError, FolderUnusable) as error:
         if lock_fd >= 0:
             os.close(lock_fd)
@@ -121,13 +121,15 @@ def _make(path: Path) -> None:
         if not path.is_dir():
             raise
     else:
-        _write(path / ".gitignore", "*\n")  # a folder that is ours alone, maybe in the middle of a project
+        _write(path / ".gitignore", "*\n")  # the folder may be inside a git repository
 
 
 def _explain(path: Path, error: OSError) -> str:
     if error.errno in {errno.EEXIST, errno.ENOTDIR}:
-        return f"the data folder {path} cannot be made: there is a file in its place. Choose another with --data-dir"
-    return f"the data folder {path} cannot be written: {error.strerror}. Choose another with --data-dir"
+        return (
+            f"data folder {path} cannot be created: a file of that name exists. Choose another folder with --data-dir"
+        )
+    return f"data folder {path} cannot be written: {error.strerror}. Choose another folder with --data-dir"
 
 
 def _lock(path: Path, lock_fd: int, clock: Callable[[], float], pause: Callable[[float], None]) -> None:
@@ -146,10 +148,10 @@ def _lock(path: Path, lock_fd: int, clock: Callable[[], float], pause: Callable[
 
 def _in_use(path: Path, holder: str) -> str:
     if holder.isdecimal() and not _is_alive(int(holder)):
-        by = f"by what process {holder}, which is gone, has left behind"
+        by = f"by children of process {holder}, which has ended"
     else:
         by = f"by process {holder}" if holder else "by another process"
-    return f"the data folder {path} is in use {by}. End that, or choose another folder with --data-dir"
+    return f"data folder {path} is in use {by}. Stop that system, or choose another folder with --data-dir"
 
 
 def _is_alive(pid: int) -> bool:
@@ -162,13 +164,13 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _sign(lock_fd: int) -> None:
+def _write_pid(lock_fd: int) -> None:
     os.ftruncate(lock_fd, 0)
     os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file at once, for the owner's eyes only: a crash leaves the old one or the new one."""
+    """Replace a file atomically, with mode 0600."""
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,8 +1,8 @@
-"""What the children write, in files of bounded size.
+"""Logs of the children, of bounded size.
 
-A child has its file open for append, and goes on writing to it whatever happens to this command. A file that grew too
-large is copied aside and emptied in place; the child does not notice. A line that is written in the moment between is
-lost, which a log can bear; a pipe through this command could make a child wait for it, which a child cannot.
+A child appends to its file directly, independent of `flotilla up`. A file that is too large is copied and truncated in
+place (copytruncate of logrotate); the child is not involved. A line written between copy and truncation is lost. A pipe
+through this process would not lose it, but could block the child.
 """
 
 import os
@@ -16,7 +16,7 @@ _LINE_CHARS_MAX = 400
 
 
 def rotate(path: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
-    """Put what a log holds aside if that is too much; return whether it was."""
+    """Rotate a log that is too large; return whether it was."""
     try:
         if path.stat().st_size <= bytes_max:
             return False
@@ -31,23 +31,23 @@ def rotate(path: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
 
 
 def tail(path: Path, start: int = 0, lines: int = TAIL_LINES) -> list[str]:
-    """Read the last lines of a log, of those that were written after `start` bytes."""
+    """Return the last lines of a log that were written after `start` bytes."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            first = start if start <= size else 0  # it was emptied since
+            first = start if start <= size else 0  # it was truncated since
             at = file.seek(max(first, size - _TAIL_BYTES))
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return []
     found = text.splitlines()
     if at > first:
-        found = found[1:]  # the first is only the end of a line
+        found = found[1:]  # the first line is incomplete
     return [line[:_LINE_CHARS_MAX] for line in found if line.strip()][-lines:]
 
 
 def size_of(path: Path) -> int:
-    """Tell how long a log is; one that is not there is empty."""
+    """Return the size of a log; 0 if it does not exist."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

@@ -1,7 +1,4 @@
-"""The options of `flotilla up`: one frozen object, checked before anything starts.
-
-How they are written on the command line is `flotilla.command.up`.
-"""
+"""Options of `flotilla up`: one frozen object, validated before anything starts. `flotilla.command.up` parses them."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -19,7 +16,7 @@ PORT_MAX = 65535
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What `flotilla up` can be told."""
+    """Options of `flotilla up`."""
 
     port: int = 8080
     host: str = "127.0.0.1"
@@ -46,12 +43,12 @@ class Options:
 
     @property
     def is_local(self) -> bool:
-        """Tell whether only this machine reaches the API."""
+        """Whether only this machine can reach the API."""
         return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
 
     @property
     def is_auth_on(self) -> bool:
-        """Tell whether callers need a token."""
+        """Whether callers need a token."""
         return self.auth == "on" or (self.auth == "auto" and not self.is_local)
 
 

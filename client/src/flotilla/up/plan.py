@@ -1,7 +1,7 @@
-"""Which processes run, with which arguments: from options and ports. Pure.
+"""The processes of a system and their arguments, from options and ports. Pure.
 
-Each process has an address of its own on the loopback. The readers share the port of the API besides: whoever asks
-there gets any one of them, so whether this one lives can only be asked at its own address.
+Each process has a loopback address of its own. Readers also share the API port, so probes of one reader use its own
+address.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ DATABASE_FILE = "metadata.sqlite"
 
 
 class Role(Enum):
-    """What a process does."""
+    """Role of a process."""
 
     BROKER = "broker"
     WRITER = "writer"
@@ -26,11 +26,11 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Programs:
-    """The modules that are run: tests put others in their place, with the same arguments."""
+    """The modules to run; tests replace them."""
 
     broker: str = "flotilla_broker"
     manager: str = "flotilla_manager"
-    fork: bool | None = None  # import them once and fork, or start each anew; by default what the system does well
+    fork: bool | None = None  # import once and fork, or start new interpreters; None: fork on Linux
 
 
 @dataclass(frozen=True)
@@ -41,23 +41,23 @@ class Child:
     role: Role
     module: str
     arguments: tuple[str, ...]
-    port: int  # its own, on the loopback
-    address: str  # what people are shown
+    port: int  # on the loopback
+    address: str  # for display
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def broker_names(count: int) -> list[str]:
-    """Name the brokers, which are their folders too."""
+    """Return the names of brokers, which are also the names of their folders."""
     return [f"{BROKER_PREFIX}{number}" for number in range(1, count + 1)]
 
 
 def reader_names(count: int) -> list[str]:
-    """Name the readers."""
+    """Return the names of readers."""
     return [f"reader-{number}" for number in range(1, count + 1)]
 
 
-def wanted_ports(options: Options) -> list[str]:
-    """Name every port that is needed inside."""
+def port_names(options: Options) -> list[str]:
+    """Return the names of all internal ports."""
     brokers = broker_names(options.brokers)
     return [*brokers, *(f"{name} peers" for name in brokers), "writer", *reader_names(options.readers)]
 
@@ -70,14 +70,14 @@ def make_plan(
     secret: str,
     programs: Programs = Programs(),  # noqa: B008 - it is frozen
 ) -> list[Child]:
-    """Decide which processes run. `folder` is absolute; `port` is the one that the readers share."""
+    """Return the processes to run. `folder` is absolute; `port` is the API port."""
     brokers = [_broker(name, options, folder, ports, programs) for name in broker_names(options.brokers)]
     children = [
         *brokers,
         _manager("writer", Role.WRITER, options, folder, ports["writer"], programs),
         *(_reader(name, options, folder, ports[name], port, programs) for name in reader_names(options.readers)),
     ]
-    # All of them on this one decision: those inside are on the loopback, and would decide otherwise by themselves.
+    # Decided once for all: internal processes are on the loopback, where `auto` would mean off.
     variables = {"FLOTILLA_AUTH": "on" if options.is_auth_on else "off", "FLOTILLA_SECRET": secret}
     return [replace(child, variables=variables) for child in children]
 
@@ -85,7 +85,7 @@ def make_plan(
 def _broker(name: str, options: Options, folder: Path, ports: Mapping[str, int], programs: Programs) -> Child:
     port = ports[name]
     arguments = [
-        *("--data", str(folder / name)),
+        *("--name", name, "--data", str(folder / name)),
         *("--host", LOOPBACK, "--port", str(port)),
         *("--peer-host", LOOPBACK, "--peer-port", str(ports[f"{name} peers"])),
         *("--managers", url(LOOPBACK, ports["writer"])),
@@ -121,10 +121,10 @@ def _manager(
 
 
 def url(host: str, port: int) -> str:
-    """Write a base URL."""
+    """Return a base URL."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def api_url(host: str, port: int) -> str:
-    """Write the URL of the API as somebody on this machine can use it: nobody connects to 0.0.0.0."""
+    """Return the URL of the API for this machine: 0.0.0.0 becomes the loopback."""
     return url({"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host), port)  # noqa: S104 - compared, not bound

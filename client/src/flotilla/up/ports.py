@@ -1,7 +1,7 @@
-"""The ports: the one that people use, which must be as they wish, and those inside, which are chosen and kept.
+"""Ports: the API port, which the user chooses, and internal ports, which are chosen once and kept.
 
-Ports inside come from a range below those that systems hand out to outgoing connections, so that nobody takes them by
-chance between two starts.
+Internal ports are below the ephemeral range of the system, so that outgoing connections do not take them between two
+starts.
 """
 
 import errno
@@ -13,8 +13,8 @@ from pathlib import Path
 from flotilla.up.errors import PortTaken
 from flotilla.up.plan import LOOPBACK, api_url
 
-INSIDE_FIRST = 20_000
-INSIDE_LAST = 29_999
+INTERNAL_FIRST = 20_000
+INTERNAL_LAST = 29_999
 _TRIES_MAX = 1000
 _LISTEN = "0A"
 
@@ -22,7 +22,7 @@ _LISTEN = "0A"
 def choose(
     wanted: Sequence[str], kept: Mapping[str, int], is_free: Callable[[int], bool], draw: Callable[[], int]
 ) -> dict[str, int]:
-    """Choose a port for each name: the kept one if it is free, else one that is drawn. Kept ones come first."""
+    """Choose a port for each name: the saved one if it is free, else a random one. Saved ports are assigned first."""
     chosen: dict[str, int] = {}
     for name in wanted:
         port = kept.get(name)
@@ -39,11 +39,11 @@ def _draw_free(name: str, used: set[int], is_free: Callable[[int], bool], draw: 
         port = draw()
         if port not in used and is_free(port):
             return port
-    raise PortTaken(f"found no free port for {name} between {INSIDE_FIRST} and {INSIDE_LAST} on {LOOPBACK}")
+    raise PortTaken(f"no free port for {name} between {INTERNAL_FIRST} and {INTERNAL_LAST} on {LOOPBACK}")
 
 
 def is_free(port: int, host: str = LOOPBACK) -> bool:
-    """Tell whether a port can be served."""
+    """Return whether a port is free."""
     try:
         _bind(host, port, shared=False).close()
     except OSError:
@@ -51,11 +51,11 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
     return True
 
 
-def hold(host: str, port: int) -> socket.socket:
-    """Take the port that the readers share; raises PortTaken.
+def reserve(host: str, port: int) -> socket.socket:
+    """Reserve the API port; raises PortTaken.
 
-    The socket is bound and never listens: it gets no connections, and keeps others from the port while no reader is up.
-    At first it must be free altogether, or readers of two systems would share it.
+    The socket is bound but never listens: it gets no connections, and keeps other programs from using the port while no
+    reader runs. First the port must be free, or readers of two systems would share it.
     """
     try:
         if port != 0:
@@ -69,7 +69,7 @@ def _bind(host: str, port: int, *, shared: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        # Connections of an earlier run that are not quite over must not count: that is what REUSEADDR is for.
+        # REUSEADDR ignores connections of an earlier run in TIME_WAIT.
         option = socket.SO_REUSEPORT if shared else socket.SO_REUSEADDR
         sock.setsockopt(socket.SOL_SOCKET, option, 1)
         sock.bind((host, port))
@@ -83,16 +83,16 @@ def _explain(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
         owner = find_owner(port)
         by = f" by {owner}" if owner else ""
-        return f"port {port} on {host} is taken{by}. End that, or choose another port with --port"
+        return f"port {port} on {host} is in use{by}. Stop that process, or choose another port with --port"
     if error.errno == errno.EACCES:
-        return f"port {port} needs rights that this user does not have. Choose one above 1023 with --port"
+        return f"no permission to use port {port}. Choose a port above 1023 with --port"
     if error.errno == errno.EADDRNOTAVAIL:
         return f"this machine has no address {host}. Choose another one with --host"
     return f"{api_url(host, port)} cannot be served: {error.strerror}"
 
 
 def find_owner(port: int, proc: Path = Path("/proc")) -> str | None:
-    """Find out who listens on a port, as far as Linux tells; None if it does not."""
+    """Find the process that listens on a port, on Linux; None if it is not found."""
     try:
         inodes = set(_listening(port, proc))
         for folder in proc.iterdir() if inodes else ():
@@ -116,6 +116,6 @@ def _listening(port: int, proc: Path) -> Iterator[str]:
 def _has_open(folder: Path, inodes: set[str]) -> bool:
     links = {f"socket:[{inode}]" for inode in inodes}
     try:
-        return any(os.readlink(entry) in links for entry in (folder / "fd").iterdir())  # noqa: PTH115 - it is no path
-    except OSError:  # somebody else's process, or one that just ended
+        return any(os.readlink(entry) in links for entry in (folder / "fd").iterdir())  # noqa: PTH115 - not a path
+    except OSError:  # no permission, or the process has ended
         return False

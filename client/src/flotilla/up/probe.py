@@ -1,4 +1,4 @@
-"""Asks a process on the loopback how it is: a GET over a fresh connection, with a limit on time and on size."""
+"""Health probes of processes on the loopback: a GET on a new connection, with limits of time and size."""
 
 import asyncio
 import json
@@ -14,15 +14,15 @@ _OK = 200
 
 @dataclass(frozen=True)
 class Health:
-    """How a process is."""
+    """Health of a process."""
 
     alive: bool
     ready: bool = False
     reason: str = ""
 
 
-async def ask(port: int, timeout_s: float = PROBE_S_MAX) -> Health:
-    """Ask whether it lives and, if so, whether it is ready."""
+async def check(port: int, timeout_s: float = PROBE_S_MAX) -> Health:
+    """Probe liveness and readiness of a process."""
     if await get(port, "/healthz", timeout_s) is None:
         return Health(alive=False)
     found = await get(port, "/readyz", timeout_s)
@@ -33,7 +33,7 @@ async def ask(port: int, timeout_s: float = PROBE_S_MAX) -> Health:
 
 
 async def get(port: int, path: str, timeout_s: float) -> tuple[int, bytes] | None:
-    """Get a path; None if there is no answer in time, or none that is HTTP."""
+    """Get a path; None without an HTTP response in time."""
     try:
         async with asyncio.timeout(timeout_s):
             return parse(await _exchange(port, path))
@@ -42,23 +42,23 @@ async def get(port: int, path: str, timeout_s: float) -> tuple[int, bytes] | Non
 
 
 def parse(answer: bytes) -> tuple[int, bytes]:
-    """Split an answer into status and body; raises ValueError."""
+    """Parse a response into status and body; raises ValueError."""
     head, _, body = answer.partition(b"\r\n\r\n")
     protocol, status = head.split(b"\r\n")[0].split()[:2]
     if not protocol.startswith(b"HTTP/1."):
-        raise ValueError(f"this is not HTTP: {protocol[:20]!r}")
+        raise ValueError(f"not an HTTP response: {protocol[:20]!r}")
     return int(status), body
 
 
 def read_reason(status: int, body: bytes) -> str:
-    """Find out from an answer why the process is not ready."""
+    """Read from a response why the process is not ready."""
     try:
         found = json.loads(body)
     except ValueError:
-        return f"/readyz answers {status}"
+        return f"/readyz returned {status}"
     if not isinstance(found, dict):
-        return f"/readyz answers {status}"
-    reasons = found.get("reasons") or found.get("message") or f"/readyz answers {status}"
+        return f"/readyz returned {status}"
+    reasons = found.get("reasons") or found.get("message") or f"/readyz returned {status}"
     text = "; ".join(map(str, reasons)) if isinstance(reasons, list) else str(reasons)
     return " ".join(text.split())[:_REASON_CHARS_MAX]
 

@@ -1,42 +1,43 @@
-"""What to do about one process: events go in, what is to be done comes out. Pure; time is an argument.
+"""Supervision of one process, as a state machine: events in, actions out. Pure; time is an argument.
 
     WAITING ──due──► STARTING ──ready──► READY ◄──► UNREADY
-       ▲                │ ended, or silent for too long │
-       └────────────────┴───────────────────────────────┘
+       ▲                │ exit, or no answer for too long  │
+       └────────────────┴──────────────────────────────────┘
 
-A process that ended is started again, after a wait that doubles with each end in a row and starts over once it has been
-well for a while. One that does not answer is killed, which makes it one that ended. Silence is counted in questions
-that were really asked: whoever stops this command for an hour (Ctrl-Z) finds everything well afterwards.
+A process that exits is restarted after a backoff, which doubles with each consecutive exit and is reset after a stable
+period. A process that does not answer probes is killed, and then restarted. Unanswered probes are counted, not only
+timed: if `flotilla up` itself is stopped for an hour (Ctrl-Z), no process is killed afterwards.
 
-Invariants: there is a process exactly if there is a pid; only a child that waits is due; an event that speaks of
-another process than the present one changes nothing.
+Invariants: there is a process exactly if there is a pid; only a waiting child has a due time; an event of another
+process than the current one changes nothing.
 """
 
 import signal
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from flotilla.up import backoff
-
-SILENCE_S_MAX = 10.0  # without an answer from a process that has answered before
-START_S_MAX = 60.0  # without any answer since the start: a broker reads its log first. Doubles each time in vain.
+UNRESPONSIVE_S_MAX = 10.0  # for a process that has answered before
+START_S_MAX = 60.0  # for a process that has not: a broker reads its log first. Doubles with each failed start
 _START_DOUBLINGS_MAX = 6
-_SILENT_COUNT_MIN = 3  # so many questions in a row, at least: one may have been lost by us
-WELL_S = 30.0
+_UNANSWERED_MIN = 3  # consecutive probes, at least: a single one may be lost
+STABLE_S = 30.0
+BACKOFF_S_MIN = 0.2
+BACKOFF_S_MAX = 10.0
+_BACKOFF_DOUBLINGS_MAX = 16  # far beyond the longest backoff, and far from an overflow
 
 EXIT_REASONS = {
-    2: "its settings were refused",
-    3: "its log or its data folder cannot be used",
-    4: "its port is taken",
-    5: "the database is behind the brokers",
-    6: "the database was made by a newer version",
+    2: "invalid settings",
+    3: "log or data folder cannot be used",
+    4: "port in use",
+    5: "database is behind the brokers",
+    6: "database was created by a newer version",
 }
-_HOPELESS = {2, 5, 6}  # nothing changes by trying again soon
-_BY_SOMEBODY = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+_PERMANENT_EXITS = {2, 5, 6}  # a quick restart does not help
+_TERMINATION_SIGNALS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 class Phase(Enum):
-    """Where a child is."""
+    """Phase of a process."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -44,36 +45,36 @@ class Phase(Enum):
     UNREADY = "not ready"
 
 
-class Tone(Enum):
-    """How something is said."""
+class Severity(Enum):
+    """Severity of an event, shown by its color."""
 
-    GOOD = "good"
-    BAD = "bad"
-    PLAIN = "plain"
+    OK = "ok"
+    ERROR = "error"
+    INFO = "info"
 
 
 @dataclass(frozen=True)
-class Due:
-    """Time has passed."""
+class TimerFired:
+    """The due time may have passed."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """There is a process now."""
+    """The process was started."""
 
     pid: int
 
 
 @dataclass(frozen=True)
-class NotStarted:
-    """The system would not make a process."""
+class StartFailed:
+    """The process could not be started."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Exited:
-    """The process ended. A negative code is the signal that ended it."""
+    """The process ended. A negative code is a signal."""
 
     pid: int
     code: int
@@ -81,7 +82,7 @@ class Exited:
 
 @dataclass(frozen=True)
 class Probed:
-    """The process was asked how it is."""
+    """The process was probed."""
 
     pid: int
     alive: bool
@@ -89,40 +90,40 @@ class Probed:
     reason: str = ""
 
 
-Event = Due | Started | NotStarted | Exited | Probed
+Event = TimerFired | Started | StartFailed | Exited | Probed
 
 
 @dataclass(frozen=True)
 class Start:
-    """Make a process."""
+    """Start the process."""
 
 
 @dataclass(frozen=True)
 class Kill:
-    """End a process that cannot be asked to."""
+    """Kill a process that does not answer."""
 
     pid: int
 
 
 @dataclass(frozen=True)
-class Say:
-    """Tell people what happened."""
+class ReportEvent:
+    """Print an event."""
 
     text: str
-    tone: Tone = Tone.PLAIN
+    severity: Severity = Severity.INFO
 
 
 @dataclass(frozen=True)
 class ShowLog:
-    """Show the last lines that the process wrote."""
+    """Print the last log lines of the process."""
 
 
-Action = Start | Kill | Say | ShowLog
+Action = Start | Kill | ReportEvent | ShowLog
 
 
 @dataclass(frozen=True)
-class Watched:
-    """One child, as far as it is known."""
+class ProcessState:
+    """State of one child."""
 
     name: str
     phase: Phase = Phase.WAITING
@@ -131,41 +132,41 @@ class Watched:
     started: float = 0.0
     ready_since: float | None = None
     down_since: float | None = None
-    ends: int = 0  # in a row
+    exits: int = 0  # consecutive
     answered: bool = False
-    silent_since: float | None = None
-    silent_count: int = 0
-    silent_starts: int = 0  # in a row, that never answered
+    unanswered_since: float | None = None
+    unanswered: int = 0
+    unanswered_starts: int = 0  # consecutive starts without an answer
     killed: bool = False
-    reason: str = ""  # why it is not ready
+    reason: str = ""  # for not being ready
 
 
-Outcome = tuple[Watched, tuple[Action, ...]]
+Outcome = tuple[ProcessState, tuple[Action, ...]]
 
 
-def step(child: Watched, event: Event, now: float) -> Outcome:
-    """Take an event; return the child as it is now, and what is to be done."""
+def step(child: ProcessState, event: Event, now: float) -> Outcome:
+    """Apply an event; return the new state and the actions."""
     match event:
-        case Due():
+        case TimerFired():
             return _on_due(child, now)
         case Started(pid):
             return _on_started(child, pid, now)
-        case NotStarted(reason):
-            return _on_end(child, f"could not be started: {reason}", now)
+        case StartFailed(reason):
+            return _on_down(child, f"could not be started: {reason}", now)
         case Exited(pid, code) if pid == child.pid:
             return _on_exit(child, code, now)
         case Probed(pid) if pid == child.pid and not child.killed:
-            return _on_answer(child, event, now) if event.alive else _on_silence(child, pid, now)
+            return _on_answer(child, event, now) if event.alive else _on_no_answer(child, pid, now)
     return child, ()
 
 
-def _on_due(child: Watched, now: float) -> Outcome:
+def _on_due(child: ProcessState, now: float) -> Outcome:
     if child.due is None or now < child.due:
         return child, ()
     return replace(child, due=None), (Start(),)
 
 
-def _on_started(child: Watched, pid: int, now: float) -> Outcome:
+def _on_started(child: ProcessState, pid: int, now: float) -> Outcome:
     return replace(
         child,
         phase=Phase.STARTING,
@@ -174,84 +175,98 @@ def _on_started(child: Watched, pid: int, now: float) -> Outcome:
         started=now,
         ready_since=None,
         answered=False,
-        silent_since=None,
-        silent_count=0,
+        unanswered_since=None,
+        unanswered=0,
         killed=False,
         reason="",
     ), ()
 
 
-def _on_exit(child: Watched, code: int, now: float) -> Outcome:
+def _on_exit(child: ProcessState, code: int, now: float) -> Outcome:
     if child.killed:
-        return _on_end(child, "is gone", now)
-    well = child.ready_since is not None and now - child.ready_since >= WELL_S
-    fresh = replace(child, ends=0) if well else child
-    after, actions = _on_end(fresh, describe_end(code), now, hopeless=code in _HOPELESS)
-    show = code > 0 or (code < 0 and -code not in _BY_SOMEBODY)
+        return _on_down(child, "was killed", now)
+    is_stable = child.ready_since is not None and now - child.ready_since >= STABLE_S
+    current = replace(child, exits=0) if is_stable else child
+    after, actions = _on_down(current, describe_exit(code), now, permanent=code in _PERMANENT_EXITS)
+    show = code > 0 or (code < 0 and -code not in _TERMINATION_SIGNALS)
     return after, (*actions, ShowLog()) if show else actions
 
 
-def _on_end(child: Watched, how: str, now: float, *, hopeless: bool = False) -> Outcome:
-    ends = child.ends + 1
-    wait_s = backoff.MAX_S if hopeless else backoff.delay_s(ends)
+def _on_down(child: ProcessState, how: str, now: float, *, permanent: bool = False) -> Outcome:
+    exits = child.exits + 1
+    wait_s = BACKOFF_S_MAX if permanent else backoff_s(exits)
     after = replace(
         child,
         phase=Phase.WAITING,
         pid=None,
         due=now + wait_s,
         down_since=now if child.down_since is None else child.down_since,
-        ends=ends,
+        exits=exits,
     )
-    return after, (Say(f"{child.name} {how}; starts again in {wait_s:.1f} s", Tone.BAD),)
+    return after, (ReportEvent(f"{child.name} {how}; restarting in {wait_s:.1f} s", Severity.ERROR),)
 
 
-def _on_answer(child: Watched, probed: Probed, now: float) -> Outcome:
-    heard = replace(child, answered=True, silent_since=None, silent_count=0, silent_starts=0, reason=probed.reason)
+def _on_answer(child: ProcessState, probed: Probed, now: float) -> Outcome:
+    answered = replace(
+        child, answered=True, unanswered_since=None, unanswered=0, unanswered_starts=0, reason=probed.reason
+    )
     if probed.ready:
-        return _on_ready(heard, now)
+        return _on_ready(answered, now)
     if child.phase is not Phase.READY:
-        return heard, ()
+        return answered, ()
     why = f": {probed.reason}" if probed.reason else ""
-    return replace(heard, phase=Phase.UNREADY, ready_since=None), (Say(f"{child.name} is not ready{why}", Tone.BAD),)
+    return replace(answered, phase=Phase.UNREADY, ready_since=None), (
+        ReportEvent(f"{child.name} is not ready{why}", Severity.ERROR),
+    )
 
 
-def _on_ready(child: Watched, now: float) -> Outcome:
+def _on_ready(child: ProcessState, now: float) -> Outcome:
     ready = replace(child, phase=Phase.READY, reason="")
     match child.phase:
         case Phase.READY:
             return ready, ()
         case Phase.UNREADY:
-            said: tuple[Action, ...] = (Say(f"{child.name} is ready again", Tone.GOOD),)
+            events: tuple[Action, ...] = (ReportEvent(f"{child.name} is ready again", Severity.OK),)
         case _ if child.down_since is not None:
-            away_s = now - child.down_since
-            said = (Say(f"{child.name} is back after {away_s:.1f} s, as process {child.pid}", Tone.GOOD),)
+            down_s = now - child.down_since
+            events = (ReportEvent(f"{child.name} recovered after {down_s:.1f} s, pid {child.pid}", Severity.OK),)
         case _:
-            said = ()
-    return replace(ready, ready_since=now, down_since=None), said
+            events = ()
+    return replace(ready, ready_since=now, down_since=None), events
 
 
-def _on_silence(child: Watched, pid: int, now: float) -> Outcome:
-    since = now if child.silent_since is None else child.silent_since
-    silent = replace(child, silent_since=since, silent_count=child.silent_count + 1)
-    limit_s = SILENCE_S_MAX if child.answered else START_S_MAX * 2 ** min(child.silent_starts, _START_DOUBLINGS_MAX)
-    if silent.silent_count < _SILENT_COUNT_MIN or now - since < limit_s:
-        return silent, ()
-    doomed = replace(
-        silent,
+def _on_no_answer(child: ProcessState, pid: int, now: float) -> Outcome:
+    since = now if child.unanswered_since is None else child.unanswered_since
+    waiting = replace(child, unanswered_since=since, unanswered=child.unanswered + 1)
+    limit_s = (
+        UNRESPONSIVE_S_MAX if child.answered else START_S_MAX * 2 ** min(child.unanswered_starts, _START_DOUBLINGS_MAX)
+    )
+    if waiting.unanswered < _UNANSWERED_MIN or now - since < limit_s:
+        return waiting, ()
+    killed = replace(
+        waiting,
         killed=True,
         down_since=since if child.down_since is None else child.down_since,
-        silent_starts=child.silent_starts + (not child.answered),
+        unanswered_starts=child.unanswered_starts + (not child.answered),
     )
-    return doomed, (Say(f"{child.name} has not answered for {now - since:.0f} s; it is killed", Tone.BAD), Kill(pid))
+    return killed, (
+        ReportEvent(f"{child.name} did not answer for {now - since:.0f} s; killing it", Severity.ERROR),
+        Kill(pid),
+    )
 
 
-def describe_end(code: int) -> str:
-    """Say how a process ended."""
+def describe_exit(code: int) -> str:
+    """Describe how a process ended."""
     if code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        return f"was killed ({name})" if -code in _BY_SOMEBODY else f"crashed ({name})"
+        return f"was killed ({name})" if -code in _TERMINATION_SIGNALS else f"crashed ({name})"
     reason = EXIT_REASONS.get(code)
-    return f"ended with exit code {code}" + (f": {reason}" if reason else "")
+    return f"exited with code {code}" + (f": {reason}" if reason else "")
+
+
+def backoff_s(exits: int) -> float:
+    """Return the delay before a restart after `exits` consecutive exits."""
+    return min(BACKOFF_S_MAX, BACKOFF_S_MIN * 2.0 ** min(max(exits - 1, 0), _BACKOFF_DOUBLINGS_MAX))

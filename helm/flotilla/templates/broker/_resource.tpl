@@ -1,4 +1,4 @@
-{{/* The brokers, as the resource that the operator makes them of. */}}
+{{/* The Broker resource of the chart. */}}
 {{- define "flotilla.broker.resource" -}}
 {{- $values := .Values.brokers -}}
 apiVersion: flotilla.dev/v1
@@ -8,9 +8,9 @@ metadata:
   namespace: {{ .Release.Namespace }}
   labels:
     {{- include "flotilla.labels" (dict "root" $ "component" "broker") | nindent 4 }}
-  annotations: # Helm's own. Only the hook before removal deletes it: a rollback to a version that did not have it must not
+  annotations: # Only the pre-delete hook deletes the Broker; a rollback to a chart without it must not
     helm.sh/resource-policy: keep
-    # By these it takes over what a hook has made, see hooks/upgrade.yaml.
+    # Helm adopts an object that a hook created by these; see hooks/upgrade.yaml.
     meta.helm.sh/release-name: {{ .Release.Name }}
     meta.helm.sh/release-namespace: {{ .Release.Namespace }}
 spec:
@@ -70,8 +70,8 @@ spec:
     {{- end }}
 {{- end -}}
 
-{{/* Whether Helm can make it: "true", or nothing. It cannot in an upgrade of a version that had no operator, because it
-     looks for the resource's definition before hooks run. */}}
+{{/* "true" if Helm can create the Broker. Not in an upgrade from a chart without an operator: Helm checks for the CRD
+     before hooks run. */}}
 {{- define "flotilla.broker.isDefined" -}}
 {{- if or .Release.IsInstall (.Capabilities.APIVersions.Has "flotilla.dev/v1/Broker") }}true{{ end -}}
 {{- end -}}

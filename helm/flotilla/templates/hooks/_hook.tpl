@@ -1,4 +1,4 @@
-{{/* A Job that speaks with Kubernetes, once. Its account and its rights come and go with it.
+{{/* A hook Job that uses the API of Kubernetes, with a service account and a role that exist only for the hook.
      Called with (dict "root" $ "name" "upgrade" "hook" "pre-upgrade" "args" (list …)). */}}
 {{- define "flotilla.hook.annotations" -}}
 helm.sh/hook: {{ .hook }}

@@ -1,1 +1,1 @@
-"""What clients see: the API for people, the API for programs, control, health."""
+"""HTTP endpoints: simple API, v1 API, control API, health."""

@@ -1,11 +1,11 @@
-"""The table of calls for people: what each takes, who answers it, and what the docs say."""
+"""Table of the calls of the simple API: parameters, handler, required scope and documentation."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from flotilla.access import Scope
-from flotilla.serving import shapes
-from flotilla.serving.people import (
+from flotilla.protocol import simple_params
+from flotilla.protocol.simple import (
     BAD_PARTITION_TO_CONSUME,
     BAD_PARTITION_TO_PRODUCE,
     EXISTS,
@@ -13,46 +13,46 @@ from flotilla.serving.people import (
     NO_LOGS,
     NO_PRODUCER,
     NO_TOPIC,
-    Answer,
+    ResponseBody,
 )
-from flotilla_manager.api.people import People
+from flotilla_manager.api.simple import SimpleApi
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One row of the table."""
+    """One call of the simple API."""
 
     method: str
     path: str
     tag: str
-    params: type[shapes.Params]
-    answer: Callable[..., Awaitable[Answer]]
-    by_writer: bool = False  # others pass it on
-    topic: str | None = None  # the parameter that names the topic; without one, the gate knows all that is to know
-    scope: Scope | None = None  # what a caller needs on that topic; without one, any scope will do
-    for_caller: bool = False  # the answer depends on who asks
-    refusals: tuple[str, ...] = ()  # word for word
-    example: Answer = field(default_factory=dict)
+    params: type[simple_params.Params]
+    answer: Callable[..., Awaitable[ResponseBody]]
+    by_writer: bool = False  # other managers forward it
+    topic: str | None = None  # parameter with the topic; None if the gate checks everything
+    scope: Scope | None = None  # required scope on that topic; None: any scope
+    for_caller: bool = False  # the handler gets the caller
+    refusals: tuple[str, ...] = ()  # exact messages
+    example: ResponseBody = field(default_factory=dict)
 
     @property
     def text(self) -> str:
-        """What it does."""
+        """Description of the call: the docstring of its handler."""
         return (self.answer.__doc__ or "").strip()
 
 
-def make_calls(people: People) -> tuple[Call, ...]:
-    """Make the table."""
-    return (*_topic_calls(people), *_producer_calls(people), *_consumer_calls(people), *_system_calls(people))
+def make_calls(simple: SimpleApi) -> tuple[Call, ...]:
+    """Create the table."""
+    return (*_topic_calls(simple), *_producer_calls(simple), *_consumer_calls(simple), *_system_calls(simple))
 
 
-def _topic_calls(people: People) -> tuple[Call, ...]:
+def _topic_calls(simple: SimpleApi) -> tuple[Call, ...]:
     return (
         Call(
             method="POST",
             path="/topics",
             tag="topics",
-            params=shapes.CreateTopic,
-            answer=people.create_topic,
+            params=simple_params.CreateTopic,
+            answer=simple.create_topic,
             topic="name",
             scope=Scope.ADMIN,
             by_writer=True,
@@ -63,8 +63,8 @@ def _topic_calls(people: People) -> tuple[Call, ...]:
             method="GET",
             path="/topics",
             tag="topics",
-            params=shapes.Nothing,
-            answer=people.list_topics,
+            params=simple_params.NoParams,
+            answer=simple.list_topics,
             for_caller=True,
             example={"topics": ["orders"]},
         ),
@@ -72,8 +72,8 @@ def _topic_calls(people: People) -> tuple[Call, ...]:
             method="GET",
             path="/topics/{name}/partitions",
             tag="topics",
-            params=shapes.NamedTopic,
-            answer=people.list_partitions,
+            params=simple_params.NamedTopic,
+            answer=simple.list_partitions,
             topic="name",
             refusals=(NO_TOPIC,),
         ),
@@ -81,8 +81,8 @@ def _topic_calls(people: People) -> tuple[Call, ...]:
             method="DELETE",
             path="/topics/{name}",
             tag="topics",
-            params=shapes.NamedTopic,
-            answer=people.delete_topic,
+            params=simple_params.NamedTopic,
+            answer=simple.delete_topic,
             topic="name",
             scope=Scope.ADMIN,
             by_writer=True,
@@ -92,14 +92,14 @@ def _topic_calls(people: People) -> tuple[Call, ...]:
     )
 
 
-def _producer_calls(people: People) -> tuple[Call, ...]:
+def _producer_calls(simple: SimpleApi) -> tuple[Call, ...]:
     return (
         Call(
             method="POST",
             path="/producer/register",
             tag="producers",
-            params=shapes.RegisterProducer,
-            answer=people.register_producer,
+            params=simple_params.RegisterProducer,
+            answer=simple.register_producer,
             topic="topic",
             scope=Scope.PRODUCE,
             for_caller=True,
@@ -110,8 +110,8 @@ def _producer_calls(people: People) -> tuple[Call, ...]:
             method="POST",
             path="/producer/produce",
             tag="producers",
-            params=shapes.Produce,
-            answer=people.produce,
+            params=simple_params.Produce,
+            answer=simple.produce,
             topic="topic",
             scope=Scope.PRODUCE,
             refusals=(NO_TOPIC, BAD_PARTITION_TO_PRODUCE, NO_PRODUCER),
@@ -121,22 +121,22 @@ def _producer_calls(people: People) -> tuple[Call, ...]:
             method="POST",
             path="/producer/heartbeat",
             tag="producers",
-            params=shapes.ProducerBeat,
-            answer=people.producer_heartbeat,
+            params=simple_params.ProducerHeartbeat,
+            answer=simple.producer_heartbeat,
             refusals=(NO_PRODUCER,),
         ),
-        Call(method="GET", path="/producers", tag="producers", params=shapes.Page, answer=people.list_producers),
+        Call(method="GET", path="/producers", tag="producers", params=simple_params.Page, answer=simple.list_producers),
     )
 
 
-def _consumer_calls(people: People) -> tuple[Call, ...]:
+def _consumer_calls(simple: SimpleApi) -> tuple[Call, ...]:
     return (
         Call(
             method="POST",
             path="/consumer/register",
             tag="consumers",
-            params=shapes.RegisterConsumer,
-            answer=people.register_consumer,
+            params=simple_params.RegisterConsumer,
+            answer=simple.register_consumer,
             topic="topic",
             scope=Scope.CONSUME,
             by_writer=True,
@@ -147,8 +147,8 @@ def _consumer_calls(people: People) -> tuple[Call, ...]:
             method="GET",
             path="/consumer/consume",
             tag="consumers",
-            params=shapes.Consume,
-            answer=people.consume,
+            params=simple_params.Consume,
+            answer=simple.consume,
             topic="topic",
             scope=Scope.CONSUME,
             refusals=(NO_LOGS, NO_TOPIC, BAD_PARTITION_TO_CONSUME, NO_CONSUMER),
@@ -158,8 +158,8 @@ def _consumer_calls(people: People) -> tuple[Call, ...]:
             method="GET",
             path="/size",
             tag="consumers",
-            params=shapes.Consume,
-            answer=people.size,
+            params=simple_params.Consume,
+            answer=simple.size,
             topic="topic",
             scope=Scope.CONSUME,
             refusals=(NO_TOPIC, BAD_PARTITION_TO_CONSUME, NO_CONSUMER),
@@ -169,31 +169,31 @@ def _consumer_calls(people: People) -> tuple[Call, ...]:
             method="POST",
             path="/consumer/heartbeat",
             tag="consumers",
-            params=shapes.ConsumerBeat,
-            answer=people.consumer_heartbeat,
+            params=simple_params.ConsumerHeartbeat,
+            answer=simple.consumer_heartbeat,
             refusals=(NO_CONSUMER,),
         ),
-        Call(method="GET", path="/consumers", tag="consumers", params=shapes.Page, answer=people.list_consumers),
+        Call(method="GET", path="/consumers", tag="consumers", params=simple_params.Page, answer=simple.list_consumers),
     )
 
 
-def _system_calls(people: People) -> tuple[Call, ...]:
+def _system_calls(simple: SimpleApi) -> tuple[Call, ...]:
     brokers = {
-        "add": people.add_broker,
-        "remove": people.remove_broker,
-        "activate": people.activate_broker,
-        "deactivate": people.deactivate_broker,
+        "add": simple.add_broker,
+        "remove": simple.remove_broker,
+        "activate": simple.activate_broker,
+        "deactivate": simple.deactivate_broker,
     }
     return (
-        Call(method="GET", path="/", tag="system", params=shapes.Nothing, answer=people.root),
-        Call(method="GET", path="/brokers", tag="system", params=shapes.Nothing, answer=people.list_brokers),
-        Call(method="GET", path="/managers", tag="system", params=shapes.Nothing, answer=people.list_managers),
+        Call(method="GET", path="/", tag="cluster", params=simple_params.NoParams, answer=simple.root),
+        Call(method="GET", path="/brokers", tag="cluster", params=simple_params.NoParams, answer=simple.list_brokers),
+        Call(method="GET", path="/managers", tag="cluster", params=simple_params.NoParams, answer=simple.list_managers),
         *(
             Call(
                 method="POST",
                 path=f"/admin/broker/{name}",
-                tag="system",
-                params=shapes.BrokerHost,
+                tag="cluster",
+                params=simple_params.BrokerHost,
                 answer=answer,
                 by_writer=True,
             )

@@ -1,4 +1,4 @@
-"""Batches in and out through a manager, for programs that cannot reach brokers: passed on to the leader unopened."""
+"""`/v1/append` and `/v1/fetch` of managers: forward batches to the partition's leader without decoding them."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -10,8 +10,7 @@ import msgspec
 from flotilla.access import Caller
 from flotilla.access import Scope as Permission
 from flotilla.net import Response
-from flotilla.records import NO_PRODUCER, BatchHeader, BatchInvalid, Buffer
-from flotilla.serving.appends import (
+from flotilla.protocol.appends import (
     APPENDS_TYPE,
     PARTITION_MAX,
     Append,
@@ -20,9 +19,9 @@ from flotilla.serving.appends import (
     read_appends,
     result,
 )
-from flotilla.serving.asgi import (
+from flotilla.protocol.asgi import (
     JSON,
-    Gone,
+    ClientDisconnected,
     Receive,
     Scope,
     Send,
@@ -34,15 +33,16 @@ from flotilla.serving.asgi import (
     read_body,
     respond,
 )
-from flotilla.serving.errors import Refusal
-from flotilla.serving.gate import caller_of, lacks, recheck, require_of
-from flotilla.serving.jsonbatches import read_batch, write_records
-from flotilla.serving.limits import InFlight
-from flotilla_manager.api.endpoint import away
+from flotilla.protocol.errors import Refusal
+from flotilla.protocol.json_batches import read_batch, write_records
+from flotilla.records import NO_PRODUCER, BatchHeader, BatchInvalid, Buffer
+from flotilla_manager.api.endpoint import database_refusal
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.model import Topic
 from flotilla_manager.routing.gateway import offsets_in
+from flotilla_server.authorization import caller_of, missing_scope, recheck, require_scope
+from flotilla_server.limits import InFlight
 
 T = TypeVar("T")
 
@@ -59,14 +59,14 @@ _SHOWN_MAX = 200
 
 
 class AppendEndpoint:
-    """`POST /v1/append?topic=&partition=`, with one batch or with several, as brokers have it."""
+    """`POST /v1/append?topic=&partition=`, with one batch or several, as on brokers."""
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
         self.in_flight = InFlight(manager.settings.in_flight_bytes_max)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["method"] != "POST":
             raise Refusal("method_not_allowed", "append takes POST")
         settings = self._manager.settings
@@ -74,7 +74,7 @@ class AppendEndpoint:
         query = parse_query(scope["query_string"])
         kind, caller = header(scope, b"content-type"), caller_of(scope)
         if kind != APPENDS_TYPE:
-            check_named(caller, Permission.PRODUCE, query.get("topic", ""))  # who may not put it there need not send it
+            check_named(caller, Permission.PRODUCE, query.get("topic", ""))  # reject before the body is read
         with self.in_flight.hold(0) as held:
             body = await read_body(receive, settings.body_bytes_max, held.add)
             if kind == APPENDS_TYPE:
@@ -95,7 +95,7 @@ class AppendEndpoint:
         return appended(found.base_offset, found.append_time_ms)
 
     async def _append_all(self, caller: Caller, appends: Sequence[Append]) -> list[dict[str, Any]]:
-        """Append all: partitions at the same time, the batches of each one after the other, in their order."""
+        """Append all batches: partitions concurrently, batches of a partition in order."""
         results: list[dict[str, Any]] = [{}] * len(appends)
         places: dict[tuple[str, int], list[int]] = {}
         for at, one in enumerate(appends):
@@ -114,14 +114,14 @@ class AppendEndpoint:
 
 
 class FetchEndpoint:
-    """`GET /v1/fetch?topic=&partition=&offset=`, as brokers have it."""
+    """`GET /v1/fetch?topic=&partition=&offset=`, as on brokers."""
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
-        self.in_flight = InFlight(manager.settings.in_flight_bytes_max)  # answers on their way to slow readers
+        self.in_flight = InFlight(manager.settings.in_flight_bytes_max)  # responses not yet read by slow clients
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["method"] != "GET":
             raise Refusal("method_not_allowed", "fetch takes GET")
         settings = self._manager.settings
@@ -132,7 +132,7 @@ class FetchEndpoint:
         topic = await find_partition(self._manager, caller, Permission.CONSUME, query.get("topic", ""), index)
         rest = {name: value for name, value in query.items() if name not in {"topic", "partition"}}
         if wait_ms:
-            rest["wait_ms"] = str(wait_ms)  # a broker may have more patience than we
+            rest["wait_ms"] = str(wait_ms)  # the limit of brokers may be higher
         fetching = self._manager.gateway.fetch(
             topic, index, urlencode(rest), seconds=settings.request_s_max, wait_s=wait_ms / 1000
         )
@@ -144,7 +144,9 @@ class FetchEndpoint:
             return
         headers = [(name, response.headers[name]) for name in _BATCH_HEADERS if name in response.headers]
         with self.in_flight.hold(len(response.body)):
-            await respond(send, 200, headers, [response.body, b""])  # the end is sent when the client has read enough
+            await respond(
+                send, 200, headers, [response.body, b""]
+            )  # the end is sent after the client has read the body
 
 
 def _write_json(response: Response) -> bytes:
@@ -156,13 +158,13 @@ def _write_json(response: Response) -> bytes:
 
 
 async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
-    """Do what a client waits for, unless it hangs up: nobody should wait on its behalf then. Raises Gone."""
+    """Run `work` until it ends or the client disconnects. Raises ClientDisconnected."""
     loop = asyncio.get_running_loop()
     working, leaving = loop.create_task(work), loop.create_task(leave(receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise Gone
+            raise ClientDisconnected
         return working.result()
     finally:
         working.cancel()
@@ -170,13 +172,13 @@ async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
 
 
 async def leave(receive: Receive) -> None:
-    """Return when the client has hung up."""
+    """Return when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         continue
 
 
 def is_repeatable(batch: Buffer) -> bool:
-    """Tell whether a batch may be sent again: its producer has given it a place in a sequence."""
+    """Return whether a batch can be retried: it has a producer id and a sequence."""
     try:
         return BatchHeader.from_bytes(batch).producer_id != NO_PRODUCER
     except BatchInvalid as error:
@@ -184,21 +186,21 @@ def is_repeatable(batch: Buffer) -> bool:
 
 
 def check_named(caller: Caller, what: Permission, name: str) -> None:
-    """Refuse a caller who lacks a scope on a topic, as far as its name tells. Raises Refusal."""
+    """Check the scope of a caller on a topic that is given by name. Raises Refusal."""
     if not name.startswith(_ID):
-        require_of(caller, what, name)
+        require_scope(caller, what, name)
 
 
 async def find_partition(manager: Manager, caller: Caller, what: Permission, name: str, index: int) -> Topic:
-    """Find the topic that a request is about, if it has the partition and the caller the scope. Raises Refusal.
+    """Find a topic with a partition on which the caller has a scope. Raises Refusal.
 
-    A miss asks the database. Who lacks the scope does not learn whether there is such a topic; one that is named by
-    its id has to be found first, and ids are not to be guessed.
+    A cache miss refreshes the cache. Without the scope, the caller does not learn whether the topic exists. A topic
+    that is given by id is looked up first, because ids cannot be guessed.
     """
     check_named(caller, what, name)
     topic = await _find_partition(manager, name, index)
     if name.startswith(_ID) and not caller.allows(what, topic.name):
-        raise lacks(what, name)
+        raise missing_scope(what, name)
     return topic
 
 
@@ -206,16 +208,16 @@ async def _find_partition(manager: Manager, name: str, index: int) -> Topic:
     topic = _known(manager, name, index)
     if topic is None:
         try:
-            await manager.view.refresh()
+            await manager.metadata.refresh()
         except MetadataError as error:
-            raise away(error) from error
+            raise database_refusal(error) from error
         topic = _known(manager, name, index)
     if topic is None:
-        raise Refusal("unknown_partition", f"there is no partition {index} of a topic {name[:_SHOWN_MAX]!r}")
+        raise Refusal("unknown_partition", f"topic {name[:_SHOWN_MAX]!r} does not exist or has no partition {index}")
     return topic
 
 
 def _known(manager: Manager, name: str, index: int) -> Topic | None:
-    view = manager.view
-    topic = view.topic_by_id(name.removeprefix(_ID)) if name.startswith(_ID) else view.topic(name)
+    metadata = manager.metadata
+    topic = metadata.topic_by_id(name.removeprefix(_ID)) if name.startswith(_ID) else metadata.topic(name)
     return topic if topic is not None and index < len(topic.partitions) else None

@@ -1,4 +1,4 @@
-"""What OpenAPI says about the calls for people, which FastAPI does not see: made from the same table."""
+"""OpenAPI documentation of the simple API, generated from its table of calls: FastAPI does not route it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI
 
-from flotilla.serving.shapes import SAMPLES
+from flotilla.protocol.simple_params import SAMPLES
 from flotilla_manager.api.calls import Call
 
 _REF = "#/components/schemas/{name}"
@@ -17,18 +17,22 @@ _FAILURE = {
 }
 _OTHERS = {
     "413": "The request is too large",
-    "429": "Too much is under way; try again after Retry-After seconds",
-    "503": "Something that is needed does not answer; try again after Retry-After seconds",
-    "504": "Nobody knows whether it was done",
+    "429": "Too many bytes in flight, or a quota is used up; retry after Retry-After seconds",
+    "503": "A broker, the writer or the database is unavailable; retry after Retry-After seconds",
+    "504": "Timeout; the request may have taken effect",
 }
 
 
 def describe_calls(app: FastAPI, calls: Sequence[Call]) -> None:
-    """Add the calls to what `/docs` and `/openapi.json` show."""
+    """Add the calls to `/docs` and `/openapi.json`."""
     make = app.openapi
 
     def openapi() -> dict[str, Any]:
         schema = make()
+        for operations in schema["paths"].values():
+            for operation in operations.values():
+                if "operationId" in operation:  # FastAPI's own summary is the name of the function
+                    operation["summary"] = _summary(operation["description"])
         schemas, components = msgspec.json.schema_components([call.params for call in calls], ref_template=_REF)
         schema.setdefault("components", {}).setdefault("schemas", {}).update(components)
         for call, reference in zip(calls, schemas, strict=True):
@@ -43,7 +47,7 @@ def describe_calls(app: FastAPI, calls: Sequence[Call]) -> None:
 def _operation(call: Call, shape: dict[str, Any], reference: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "tags": [call.tag],
-        "summary": call.text.split(".")[0],
+        "summary": _summary(call.text),
         "description": call.text,
         "operationId": f"{call.method.lower()}{call.path.replace('/', '_').replace('{', '').replace('}', '')}",
         "parameters": [],
@@ -64,14 +68,19 @@ def _operation(call: Call, shape: dict[str, Any], reference: dict[str, Any]) -> 
     return operation
 
 
+def _summary(text: str) -> str:
+    """Return the first sentence of a description, without its period."""
+    return " ".join(text.split()).partition(". ")[0].removesuffix(".")
+
+
 def _responses(call: Call) -> dict[str, Any]:
     refused = "; ".join(f'"{text}"' for text in call.refusals) or "A parameter is missing or invalid"
     return {
         "200": {
-            "description": "Done",
+            "description": "Success",
             "content": {"application/json": {"example": {"status": "success", **call.example}}},
         },
-        "400": {"description": f"Refused: {refused}", "content": {"application/json": {"schema": _FAILURE}}},
+        "400": {"description": f"Error: {refused}", "content": {"application/json": {"schema": _FAILURE}}},
         **{
             status: {"description": text, "content": {"application/json": {"schema": _FAILURE}}}
             for status, text in _OTHERS.items()

@@ -1,6 +1,6 @@
-"""Answers calls for people: finds the call, reads its parameters, and writes success and refusals in their one shape.
+"""ASGI endpoint of the simple API: finds the call, parses parameters, and encodes success and errors.
 
-Plain ASGI: for a single message, a framework's share of the work would be most of it.
+Plain ASGI, because a framework would take most of the time of a single message.
 """
 
 import logging
@@ -8,40 +8,40 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from flotilla.serving import request_ids
-from flotilla.serving.asgi import Gone, Headers, Receive, Scope, Send, content_length, read_body, respond
-from flotilla.serving.errors import Refusal, mistake
-from flotilla.serving.gate import caller_of, require
-from flotilla.serving.params import Reader
-from flotilla.serving.people import ANSWER, failure, success, template
+from flotilla.protocol.asgi import ClientDisconnected, Headers, Receive, Scope, Send, content_length, read_body, respond
+from flotilla.protocol.errors import Refusal, internal_error, not_found
+from flotilla.protocol.params import Reader
+from flotilla.protocol.simple import RESPONSE_HEADERS, failure, success, template
 from flotilla_manager.api.calls import Call
 from flotilla_manager.api.forward import Forward
 from flotilla_manager.api.metrics import Metrics
 from flotilla_manager.manager import Manager
-from flotilla_manager.metadata.errors import DatabaseAway, Fenced, MetadataError, OutcomeUnknown
+from flotilla_manager.metadata.errors import DatabaseUnavailable, Fenced, MetadataError, OutcomeUnknown
+from flotilla_server import request_ids
+from flotilla_server.authorization import caller_of, require
 
 logger = logging.getLogger(__name__)
 
 
-class PeopleEndpoint:
-    """All calls for people."""
+class SimpleEndpoint:
+    """Endpoint of all calls of the simple API."""
 
     def __init__(self, manager: Manager, calls: Iterable[Call], forward: Forward, metrics: Metrics) -> None:
         self._manager = manager
         self._forward = forward
         self._metrics = metrics
-        self._bytes_max = 2 * manager.settings.message_bytes_max + (64 << 10)  # base64 and escapes make it larger
+        self._bytes_max = 2 * manager.settings.message_bytes_max + (64 << 10)  # room for base64 and escapes
         self._by_path: dict[str, dict[str, tuple[Call, Reader]]] = {}
         for call in calls:
             self._by_path.setdefault(call.path, {})[call.method] = (call, Reader(call.params))
 
     @property
     def paths(self) -> list[str]:
-        """The paths without anything to fill in."""
+        """Paths without parameters."""
         return [path for path in self._by_path if "{" not in path]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         began = time.perf_counter()
         path, filled = template(scope["path"])
         status, headers, body = await self._answer(scope, receive, path, filled)
@@ -54,20 +54,20 @@ class PeopleEndpoint:
         try:
             call, reader = self._find(scope["method"], path)
             check_length(scope, self._bytes_max)
-            with self._manager.lanes.in_flight.hold(0) as held:
+            with self._manager.batchers.in_flight.hold(0) as held:
                 body = await read_body(receive, self._bytes_max, held.add)
                 if call.by_writer and not self._manager.writer.is_writer:
                     return await self._forward(scope, body)
-                return 200, ANSWER, success(await self._call(call, reader, scope, body, filled))
+                return 200, RESPONSE_HEADERS, success(await self._call(call, reader, scope, body, filled))
         except Refusal as refusal:
             return failure(refusal)
-        except Gone:
+        except ClientDisconnected:
             raise
         except Exception:
-            status, headers, answer = failure(mistake())
-            if request_ids.current() is None:  # the front has named the request otherwise
-                headers.append((request_ids.HEADER, request_ids.made().encode()))
-            logger.exception("%s %s failed", scope["method"], path[:200])
+            status, headers, answer = failure(internal_error())
+            if request_ids.current() is None:  # otherwise the front end has set the header
+                headers.append((request_ids.HEADER, request_ids.generate().encode()))
+            logger.exception("request failed method=%s path=%s", scope["method"], path[:200])
             return status, headers, answer
 
     async def _call(
@@ -81,12 +81,12 @@ class PeopleEndpoint:
         except Fenced as error:
             raise self._manager.writer.fenced(error) from error
         except MetadataError as error:
-            raise away(error) from error
+            raise database_refusal(error) from error
 
     def _find(self, method: str, path: str) -> tuple[Call, Reader]:
         methods = self._by_path.get(path)
         if methods is None:
-            raise Refusal("not_found", f"There is no '{path[:200]}' here; /docs tells what there is.")
+            raise not_found("path", f"Unknown path '{path[:200]}'; see /docs.")
         found = methods.get(method)
         if found is None:
             raise Refusal("method_not_allowed", f"'{path[:200]}' takes {' or '.join(methods)}.")
@@ -94,17 +94,17 @@ class PeopleEndpoint:
 
 
 def check_length(scope: Scope, bytes_max: int) -> None:
-    """Refuse a body that is too large before it is read."""
+    """Reject a body above the limit before it is read."""
     if (content_length(scope) or 0) > bytes_max:
-        raise Refusal("too_large", f"The request has more than {bytes_max} bytes, the limit.")
+        raise Refusal("too_large", f"The request body exceeds the limit of {bytes_max} bytes.")
 
 
-def away(error: MetadataError) -> Refusal:
-    """Tell a client that the database cannot be asked."""
+def database_refusal(error: MetadataError) -> Refusal:
+    """Translate a database error into an error response."""
     if isinstance(error, OutcomeUnknown):
-        text = "The database went away; what was asked for may have been done or not."
+        text = "The connection to the database was lost; the request may have taken effect."
         return Refusal("unavailable", text, in_doubt=True)
-    if isinstance(error, DatabaseAway):
-        return Refusal("unavailable", "The database does not answer; try again.")
-    logger.error("the database refused: %s", error)
-    return Refusal("unavailable", "The metadata cannot be used now; try again.")
+    if isinstance(error, DatabaseUnavailable):
+        return Refusal("unavailable", "The database is unavailable; try again.")
+    logger.error("database request failed error=%r", str(error))
+    return Refusal("unavailable", "The metadata is unavailable; try again.")

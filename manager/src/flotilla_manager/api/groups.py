@@ -1,9 +1,8 @@
-"""Consumer groups: several programs share the partitions of topics, each partition with one of them at a time.
+"""`/v1/groups`: consumer groups.
 
-Who is in a group and who has what is the writer's to say: join, sync, heartbeat, leave, reset and delete go there, from
-whichever manager they arrive at. Commits, and questions, are answered by any manager, with or without a writer.
-
-Topics are turned from names into what they are, and back, in `group_topics`; who may not use a topic is stopped there.
+The writer coordinates membership: it handles join, sync, heartbeat, leave, reset and delete, and other managers forward
+them. Any manager handles commits and reads, also without a writer. `group_topics` maps topic names to ids and checks
+access.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,13 +11,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from flotilla.groups.membership import GroupError, OtherStrategy
-from flotilla.groups.offsets import Bounds, Commit, Listed, ResetKind, lag, reset_offset
-from flotilla.groups.state import Group, Place
-from flotilla.groups.telling import state_of
+from flotilla.groups.membership import GroupError, InconsistentStrategy
+from flotilla.groups.offsets import Commit, ListedGroup, OffsetBounds, ResetKind, lag, reset_offset
+from flotilla.groups.responses import state_of
+from flotilla.groups.state import Group, PartitionId
 from flotilla.limits import TOPIC_NAME_RULE
-from flotilla.serving.errors import Refusal
-from flotilla.serving.gate import caller_of
+from flotilla.protocol.errors import Refusal, not_found
 from flotilla_manager.api.group_shapes import (
     CommitBody,
     GroupName,
@@ -31,6 +29,7 @@ from flotilla_manager.api.group_shapes import (
 from flotilla_manager.api.group_topics import GroupTopics
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import GroupHasMembers, GroupMissing, NotOwner, TooManyGroups, TopicMissing
+from flotilla_server.authorization import caller_of
 
 GROUPS = "/v1/groups"
 _BY_WRITER = ("join", "sync", "heartbeat", "leave", "reset")
@@ -41,12 +40,12 @@ OfTopic = Annotated[str | None, Query(pattern=f"^{TOPIC_NAME_RULE}$")]
 
 
 def is_for_writer(method: str, path: str) -> bool:
-    """Tell whether a request below /v1/groups is answered by the writer alone."""
+    """Return whether only the writer handles a request below /v1/groups."""
     return method == "DELETE" or (method == "POST" and path.rpartition("/")[2] in _BY_WRITER)
 
 
 def make_groups(manager: Manager) -> APIRouter:
-    """Make the routes."""
+    """Create the routes."""
     router = APIRouter(prefix=GROUPS, tags=["groups"])
     topics = GroupTopics(manager)
     _add_members(router, manager, topics)
@@ -58,36 +57,36 @@ def make_groups(manager: Manager) -> APIRouter:
 def _add_members(router: APIRouter, manager: Manager, topics: GroupTopics) -> None:
     @router.post("/{name}/join")
     async def join(name: GroupName, body: JoinBody, request: Request) -> dict[str, Any]:
-        """Take part in a group. The answer says what to work on, and how often to send a heartbeat.
+        """Join a group. The response has the assigned partitions and the heartbeat interval.
 
-        To join under an id that is there begins a new life of that member: the old one is refused from now on, and what
-        it had stays with the id. Without an id, one is drawn.
+        Joining with the id of a current member replaces that member: its requests are rejected from now on, and its
+        partitions stay with the id. Without `member_id`, the server generates one.
         """
         await _see_members(manager, topics, request, name)
         await topics.require(request, body.topics)
         with _refusing(topics):
-            answer = await manager.groups.join(name, body.member_id, body.topics, body.timeout_ms, body.strategy)
+            answer = await manager.writer.groups.join(name, body.member_id, body.topics, body.timeout_ms, body.strategy)
         return topics.describe(answer)
 
     @router.post("/{name}/sync")
     async def sync(name: GroupName, body: SyncBody, request: Request) -> dict[str, Any]:
-        """Say what one has, and hear what one should have. What is not in `owned` is let go of.
+        """Report owned partitions and get the assignment. Partitions that are not in `owned` are released.
 
-        Stop work at once on whatever is not in `assigned`. What is in `revoked` is still one's own, to finish and to
-        commit; then sync without it.
+        Stop work at once on partitions that are in neither `assigned` nor `revoked`. The member still owns partitions
+        in `revoked`: finish the work on them, commit, and sync without them.
         """
         await _see_members(manager, topics, request, name)
         owned = topics.places(await topics.find(request, {one.topic for one in body.owned}), body.owned)
         with _refusing(topics):
-            answer = await manager.groups.sync(name, body.member_id, body.generation, owned)
+            answer = await manager.writer.groups.sync(name, body.member_id, body.generation, owned)
         return topics.describe(answer)
 
     @router.post("/{name}/heartbeat")
     async def heartbeat(name: GroupName, body: HeartbeatBody, request: Request) -> dict[str, Any]:
-        """Show that one lives, at least every `heartbeat_ms`. If `sync` is true, sync."""
+        """Send a heartbeat. Repeat it at least every `heartbeat_ms`, and sync if `sync` is true in the response."""
         await _see_members(manager, topics, request, name)
         with _refusing(topics):
-            beaten = await manager.groups.heartbeat(name, body.member_id, body.generation, body.held)
+            beaten = await manager.writer.groups.heartbeat(name, body.member_id, body.generation, body.held)
         return {
             "generation": beaten.generation,
             "state": beaten.state,
@@ -97,10 +96,10 @@ def _add_members(router: APIRouter, manager: Manager, topics: GroupTopics) -> No
 
     @router.post("/{name}/leave")
     async def leave(name: GroupName, body: MemberBody, request: Request) -> dict[str, str]:
-        """Give everything up, at once. Commit first."""
+        """Leave a group and release all partitions. Commit first."""
         await _see_members(manager, topics, request, name)
         with _refusing(topics):
-            await manager.groups.leave(name, body.member_id, body.generation)
+            await manager.writer.groups.leave(name, body.member_id, body.generation)
         return {"status": "ok"}
 
 
@@ -109,33 +108,33 @@ def _add_offsets(router: APIRouter, manager: Manager, topics: GroupTopics) -> No
 
     @router.post("/{name}/commit")
     async def commit(name: GroupName, body: CommitBody, request: Request) -> dict[str, str]:
-        """Say how far one has come: the next offset to read, of each partition. All of it is noted, or nothing.
+        """Commit the next offset to read of each partition, atomically.
 
-        A member commits to what it owns. Without a member, this is for programs that share their work out by
-        themselves, and for groups that have no members. Commits may go back.
+        With `member_id` and `generation`, the member must own the partitions. Without them, the group must have no
+        members. An offset may be lower than the committed one.
         """
         with _refusing(topics):
             try:
                 await _commit(manager, topics, request, name, body)
-            except TopicMissing:  # it may have been made again, which is not known here yet
-                await manager.view.refresh()
+            except TopicMissing:  # it may have been deleted and created again
+                await manager.metadata.refresh()
                 await _commit(manager, topics, request, name, body)
         return {"status": "ok"}
 
     @router.get("/{name}/offsets")
     async def offsets(name: GroupName, request: Request, topic: OfTopic = None) -> dict[str, Any]:
-        """How far a group has come, in one topic or in all."""
+        """List committed offsets of a group, in one topic or in all."""
         wanted = None if topic is None else (await topics.require(request, [topic]))[topic].id
-        commits = await manager.database.call(store.commits_of, name, wanted)
+        commits = await manager.database.call(store.committed_offsets, name, wanted)
         if commits is None:
-            raise Refusal("not_found", f"there is no group '{name}'")
-        await topics.know(one.place.topic_id for one in commits)
-        topics.see(request, (one.place.topic_id for one in commits))
+            raise not_found("group", f"there is no group '{name}'")
+        await topics.know(one.tp.topic_id for one in commits)
+        topics.see(request, (one.tp.topic_id for one in commits))
         return {
             "offsets": [
                 {**named, "offset": one.offset, "note": one.note, "committed_ms": one.committed_ms}
                 for one in commits
-                if (named := topics.named(one.place)) is not None
+                if (named := topics.named(one.tp)) is not None
             ]
         }
 
@@ -143,9 +142,9 @@ def _add_offsets(router: APIRouter, manager: Manager, topics: GroupTopics) -> No
 def _add_care(router: APIRouter, manager: Manager, topics: GroupTopics) -> None:
     @router.get("")
     async def list_groups(request: Request, after: After = "", limit: Limit = 100) -> dict[str, Any]:
-        """Groups in the order of their names; `next` is the `after` of the next page, if there is one.
+        """List groups by name. Pass `next` of the response as `after` to get the next page.
 
-        Only those are told all of whose topics the caller may consume.
+        Groups with a topic that the caller may not consume are left out.
         """
         listed, further = await _list(manager, topics, request, after, limit)
         return {
@@ -165,11 +164,11 @@ def _add_care(router: APIRouter, manager: Manager, topics: GroupTopics) -> None:
 
     @router.get("/{name}")
     async def describe_group(name: GroupName, request: Request) -> dict[str, Any]:
-        """Everything about a group: who is in it, who has what, how far it has come, and what is left to read."""
+        """Describe a group: members, assignment, committed offsets and lag."""
         group, commits = await _see(manager, topics, request, name)
-        committed = {one.place: one for one in commits}
+        committed = {one.tp: one for one in commits}
         places = topics.concerned(group, committed)
-        bounds = await manager.asking.some_of(topics.by_id(places), places)
+        bounds = await manager.partition_offsets.fetch_available(topics.by_id(places), places)
         return {
             "name": name,
             "state": state_of(group),
@@ -192,43 +191,44 @@ def _add_care(router: APIRouter, manager: Manager, topics: GroupTopics) -> None:
 
     @router.post("/{name}/reset")
     async def reset(name: GroupName, body: ResetBody, request: Request) -> dict[str, Any]:
-        """Have a group go on elsewhere: `earliest`, `latest`, at a time, at an offset, or so many records further.
+        """Reset committed offsets of a group.
 
-        What lies outside of a partition is brought to its nearest end. A group with members refuses, unless `force`:
-        then they are taken out, join again, and begin where they are told. `dry_run` only says what would become of it.
+        Targets are `earliest`, `latest`, a timestamp, an offset, or a shift of the committed offsets. Offsets outside
+        of a partition are set to its nearest end. A group with members is rejected, unless `force` removes them: they
+        join again and start at the new offsets. `dry_run` returns the result without changing it.
         """
         group, commits = await _see(manager, topics, request, name, may_miss=bool(body.topics or body.partitions))
-        committed = {one.place: one for one in commits}
+        committed = {one.tp: one for one in commits}
         places = await _places_to_reset(topics, request, body, group, committed)
-        to = body.to.to
+        to = body.to.reset_to
         query = f"timestamp_ms={to.value}" if to.kind is ResetKind.TIMESTAMP else "offset=latest"
-        found = await manager.asking.all_of(topics.by_id(places), places, query)
+        found = await manager.partition_offsets.fetch_all(topics.by_id(places), places, query)
         old = {place: committed[place].offset if place in committed else None for place in places}
         new = {place: reset_offset(to, old[place], found[place].bounds, found[place].offset) for place in places}
         if not body.dry_run:
             with _refusing(topics):
-                changes = [Commit(place=place, offset=offset) for place, offset in new.items()]
-                await manager.groups.reset(name, changes, force=body.force)
-        told = [{**(topics.named(at) or {}), "old_offset": old[at], "new_offset": new[at]} for at in places]
-        return {"dry_run": body.dry_run, "partitions": told}
+                changes = [Commit(tp=place, offset=offset) for place, offset in new.items()]
+                await manager.writer.groups.reset(name, changes, force=body.force)
+        moved = [{**(topics.named(at) or {}), "old_offset": old[at], "new_offset": new[at]} for at in places]
+        return {"dry_run": body.dry_run, "partitions": moved}
 
     @router.delete("/{name}")
     async def delete_group(
         name: GroupName, request: Request, force: Annotated[bool, Query()] = False
     ) -> dict[str, str]:
-        """Remove a group and its commits. One with members refuses, unless `force`."""
+        """Delete a group and its committed offsets. A group with members is rejected, unless `force` removes them."""
         await _see(manager, topics, request, name)
         with _refusing(topics):
-            await manager.groups.delete(name, force=force)
+            await manager.writer.groups.delete(name, force=force)
         return {"status": "ok"}
 
 
 async def _list(
     manager: Manager, topics: GroupTopics, request: Request, after: str, limit: int
-) -> tuple[list[Listed], str | None]:
-    """List groups that somebody may see, and tell where to go on. Others leave no trace, also not as `next`."""
+) -> tuple[list[ListedGroup], str | None]:
+    """List the groups that the caller may see, and the `after` of the next page. Other groups do not show in it."""
     page = limit if topics.may_see_all(request) else _LIMIT_MAX
-    seen: list[Listed] = []
+    seen: list[ListedGroup] = []
     while True:
         listed = await manager.database.call(manager.store.list_groups, after, page)
         await topics.know(id_ for one in listed for id_ in one.committed)
@@ -241,9 +241,9 @@ async def _list(
 
 
 async def _see_members(manager: Manager, topics: GroupTopics, request: Request, name: str) -> None:
-    """Let somebody act in a group if they may consume what its members do: who acts can take over from another."""
-    if not caller_of(request.scope).may_all:
-        group = manager.groups.known(name) or await manager.database.call(manager.store.load_group, name)
+    """Require access to the topics of all members: a caller can replace any member."""
+    if not caller_of(request.scope).is_unrestricted:
+        group = manager.writer.groups.known(name) or await manager.database.call(manager.store.load_group, name)
         topics.see(request, group=group)
 
 
@@ -251,43 +251,43 @@ async def _commit(manager: Manager, topics: GroupTopics, request: Request, name:
     """Commit once. Raises Refusal, GroupError, MetadataError."""
     found = await topics.require_places(request, body.offsets)
     commits = [
-        Commit(place=place, offset=one.offset, note=one.note) for place, one in zip(found, body.offsets, strict=True)
+        Commit(tp=place, offset=one.offset, note=one.note) for place, one in zip(found, body.offsets, strict=True)
     ]
     try:
-        await manager.database.call(manager.store.commit, name, commits, body.member)
+        await manager.database.call(manager.store.commit_offsets, name, commits, body.member)
     except GroupHasMembers as error:
-        text = f"{error}: commit as one of them, with member_id and generation, or when they have left"
+        text = f"{error}: commit with member_id and generation of a member, or after all members left"
         raise Refusal("conflict", text) from error
 
 
 async def _see(
     manager: Manager, topics: GroupTopics, request: Request, name: str, *, may_miss: bool = False
 ) -> tuple[Group, list[Commit]]:
-    """Read a group and its commits, for somebody who may see all of its topics. Raises Refusal, MetadataError."""
+    """Load a group and its commits for a caller with access to all its topics. Raises Refusal, MetadataError."""
     group = await manager.database.call(manager.store.load_group, name)
-    commits = await manager.database.call(manager.store.commits_of, name) or []
+    commits = await manager.database.call(manager.store.committed_offsets, name) or []
     if group is None and not may_miss:
-        raise Refusal("not_found", f"there is no group '{name}'")
+        raise not_found("group", f"there is no group '{name}'")
     group = group or Group(name=name)
-    ids = {one.place.topic_id for one in commits}
+    ids = {one.tp.topic_id for one in commits}
     await topics.know({*ids, *(place.topic_id for place in group.holdings)})
     topics.see(request, ids, group)
     return group, commits
 
 
 async def _places_to_reset(
-    topics: GroupTopics, request: Request, body: ResetBody, group: Group, committed: Iterable[Place]
-) -> list[Place]:
+    topics: GroupTopics, request: Request, body: ResetBody, group: Group, committed: Iterable[PartitionId]
+) -> list[PartitionId]:
     if body.partitions is not None:
         return sorted(set(await topics.require_places(request, body.partitions)))
     if body.topics is None:
         return topics.concerned(group, committed)
     found = await topics.require(request, body.topics)
-    return sorted({Place(topic.id, at) for topic in found.values() for at in range(len(topic.partitions))})
+    return sorted({PartitionId(topic.id, at) for topic in found.values() for at in range(len(topic.partitions))})
 
 
 def _describe(
-    topics: GroupTopics, group: Group, place: Place, commit: Commit | None, bounds: Bounds | None
+    topics: GroupTopics, group: Group, place: PartitionId, commit: Commit | None, bounds: OffsetBounds | None
 ) -> dict[str, Any]:
     holding = group.holdings.get(place)
     offset = None if commit is None else commit.offset
@@ -304,19 +304,21 @@ def _describe(
 
 @contextmanager
 def _refusing(topics: GroupTopics) -> Iterator[None]:
-    """Turn what groups refuse into refusals."""
+    """Translate errors of groups into error responses."""
     try:
         yield
     except GroupError as error:
-        details = {"strategy": error.theirs} if isinstance(error, OtherStrategy) else {}
+        details = {"strategy": error.current} if isinstance(error, InconsistentStrategy) else {}
         raise Refusal(error.code, str(error), **details) from error
     except NotOwner as error:
         raise Refusal("not_owner", str(error), partitions=topics.all_named(error.places)) from error
     except GroupHasMembers as error:
-        raise Refusal("group_not_empty", f"{error}: stop them first, or use force", members=error.count) from error
+        raise Refusal(
+            "group_not_empty", f"{error}: stop them, or use force to remove them", members=error.count
+        ) from error
     except GroupMissing as error:
-        raise Refusal("not_found", str(error)) from error
+        raise not_found("group", str(error)) from error
     except TooManyGroups as error:
         raise Refusal("conflict", str(error)) from error
     except TopicMissing as error:
-        raise Refusal("unknown_partition", "a topic was removed just now") from error
+        raise Refusal("unknown_partition", "a topic was deleted during the request") from error

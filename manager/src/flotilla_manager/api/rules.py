@@ -1,46 +1,46 @@
-"""What each path of a manager needs. One that is not here is closed.
+"""Access rules of a manager's paths. A path without a rule is denied.
 
-What a call is about is often a parameter: such paths need a valid token here, and the endpoint asks for the scope on
-the topic (`ELSEWHERE`). Calls that any token may make show no more than the token's grants let one see.
+Where the topic is a parameter, the rule requires a valid token and the endpoint checks the scope (`ELSEWHERE`). Calls
+that accept any token return only what the token's grants allow.
 """
 
 from flotilla.access import Scope
-from flotilla.serving.gate import OPEN_RULES, Need, OnTopic, Rule
+from flotilla_server.authorization import OPEN_RULES, Need, OnTopic, Rule
 
-_PEOPLE = (
+_SIMPLE = (
     Rule(("GET",), "/", Need.TOKEN),
     Rule(("GET",), "/topics", Need.TOKEN),
-    Rule(("POST",), "/topics", Need.ELSEWHERE),
+    Rule(("POST",), "/topics", Need.BY_ENDPOINT),
     Rule(("DELETE",), "/topics/{name}", OnTopic(Scope.ADMIN)),
     Rule(("GET",), "/topics/{name}/partitions", OnTopic()),
-    Rule(("POST",), "/producer/register", Need.ELSEWHERE),
-    Rule(("POST",), "/producer/produce", Need.ELSEWHERE),
+    Rule(("POST",), "/producer/register", Need.BY_ENDPOINT),
+    Rule(("POST",), "/producer/produce", Need.BY_ENDPOINT),
     Rule(("POST",), "/producer/heartbeat", Need.TOKEN),
-    Rule(("POST",), "/consumer/register", Need.ELSEWHERE),
-    Rule(("GET",), "/consumer/consume", Need.ELSEWHERE),
+    Rule(("POST",), "/consumer/register", Need.BY_ENDPOINT),
+    Rule(("GET",), "/consumer/consume", Need.BY_ENDPOINT),
     Rule(("POST",), "/consumer/heartbeat", Need.TOKEN),
-    Rule(("GET",), "/size", Need.ELSEWHERE),
+    Rule(("GET",), "/size", Need.BY_ENDPOINT),
     *(Rule(("GET",), path, Need.ADMIN) for path in ("/producers", "/consumers", "/brokers", "/managers")),
     *(Rule(("POST",), f"/admin/broker/{what}", Need.ADMIN) for what in ("add", "remove", "activate", "deactivate")),
 )
-_PROGRAMS = (
+_V1 = (
     Rule(("GET",), "/v1/metadata", Need.TOKEN),
     Rule(("GET",), "/v1/topics", Need.TOKEN),
-    Rule(("POST",), "/v1/topics", Need.ELSEWHERE),
+    Rule(("POST",), "/v1/topics", Need.BY_ENDPOINT),
     Rule(("GET",), "/v1/topics/{name}", OnTopic()),
     Rule(("PATCH", "DELETE"), "/v1/topics/{name}", OnTopic(Scope.ADMIN)),
     Rule(("GET",), "/v1/topics/{name}/offsets", OnTopic(Scope.CONSUME)),
     Rule(("POST",), "/v1/topics/{name}/delete-records", OnTopic(Scope.ADMIN)),
-    Rule(("POST",), "/v1/append", Need.ELSEWHERE),
-    Rule(("GET",), "/v1/fetch", Need.ELSEWHERE),
-    Rule(("GET",), "/v1/tail", Need.ELSEWHERE),
+    Rule(("POST",), "/v1/append", Need.BY_ENDPOINT),
+    Rule(("GET",), "/v1/fetch", Need.BY_ENDPOINT),
+    Rule(("GET",), "/v1/tail", Need.BY_ENDPOINT),
 )
 _GROUPS = (
     Rule(("GET",), "/v1/groups", Need.TOKEN),
-    Rule(("GET", "DELETE"), "/v1/groups/{group}", Need.ELSEWHERE),
-    Rule(("GET",), "/v1/groups/{group}/offsets", Need.ELSEWHERE),
+    Rule(("GET", "DELETE"), "/v1/groups/{group}", Need.BY_ENDPOINT),
+    Rule(("GET",), "/v1/groups/{group}/offsets", Need.BY_ENDPOINT),
     *(
-        Rule(("POST",), f"/v1/groups/{{group}}/{what}", Need.ELSEWHERE)
+        Rule(("POST",), f"/v1/groups/{{group}}/{what}", Need.BY_ENDPOINT)
         for what in ("join", "sync", "heartbeat", "leave", "commit", "reset")
     ),
 )
@@ -54,4 +54,4 @@ _CONTROL = (
     Rule(("DELETE",), "/v1/tokens/{token_id}", Need.ADMIN),
 )
 
-RULES = (*OPEN_RULES, *_PEOPLE, *_PROGRAMS, *_GROUPS, *_CONTROL)
+RULES = (*OPEN_RULES, *_SIMPLE, *_V1, *_GROUPS, *_CONTROL)

@@ -1,8 +1,8 @@
-"""`GET /v1/tail`: a topic's records as they are committed, as server-sent events; `curl -N` shows them.
+"""`GET /v1/tail`: stream the records of a topic as server-sent events, as they are committed.
 
-Each event's id says where every partition is, so that a client that was cut off goes on exactly there: browsers send it
-back as `Last-Event-ID` by themselves. Records of one partition are in order; partitions are interleaved. A client that
-reads slowly slows down its own stream and nothing else; what waited for it and was deleted meanwhile is left out.
+The id of an event has the next offset of every partition. A client resumes by sending it as `Last-Event-ID`, as
+browsers do. Records of one partition are in order; partitions are interleaved. A slow client delays only its own
+stream. Records that were deleted while they were queued are skipped.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from flotilla.access import Scope as Permission
-from flotilla.serving.asgi import Headers, Receive, Scope, Send, header, number, parse_query
-from flotilla.serving.errors import Refusal
-from flotilla.serving.gate import caller_of, recheck
-from flotilla.serving.jsonbatches import write_records
-from flotilla.serving.quotas import Meter
+from flotilla.protocol.asgi import Headers, Receive, Scope, Send, header, number, parse_query
+from flotilla.protocol.errors import Refusal
+from flotilla.protocol.json_batches import write_records
 from flotilla_manager.api.data import find_partition, leave
 from flotilla_manager.manager import Manager
 from flotilla_manager.model import Topic
-from flotilla_manager.records import FRESH_S
+from flotilla_manager.record_cache import FRESH_S
 from flotilla_manager.routing.gateway import offsets_in
+from flotilla_server.authorization import caller_of, recheck
+from flotilla_server.quotas import Meter
 
 logger = logging.getLogger(__name__)
 
@@ -31,27 +31,27 @@ _PARAMETERS = {"topic", "partition", "offset"}
 _WAIT_MS = 10_000
 _KEEP_ALIVE_S = 15.0
 _FETCH_BYTES = 256 << 10
-_LISTENERS_MAX = 500
-_QUEUE_MAX = 8  # fetched pieces that wait for a slow client
+_TAIL_STREAMS_MAX = 500
+_QUEUE_MAX = 8  # fetched chunks that wait for a slow client
 _PARTITION_MAX = (1 << 32) - 1
 _AGAIN_S = 0.5
-_CHECK_S = 1.0  # how often it is looked whether the client may still listen
+_CHECK_S = 1.0  # interval of access checks
 _STILL_HERE = b": still here\n\n"
 _HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # proxies would hold events back
+    (b"x-accel-buffering", b"no"),  # prevents buffering in proxies
 ]
 
 
 class TailEndpoint:
-    """The plain ASGI endpoint."""
+    """ASGI endpoint of tail streams."""
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, for as long as the client listens."""
+        """Handle one request, until the client disconnects."""
         if scope["method"] != "GET":
             raise Refusal("method_not_allowed", "tail takes GET")
         query = parse_query(scope["query_string"])
@@ -66,15 +66,15 @@ class TailEndpoint:
         positions = {
             index: before[index] if index in before else await self._begin(topic, index, begin) for index in indexes
         }
-        stream, listeners = Stream(self._manager, topic, positions), self._manager.listeners
-        if len(listeners) >= _LISTENERS_MAX:
-            raise Refusal("busy", f"{_LISTENERS_MAX} clients listen here, which is the limit; try again later")
-        listeners.add(stream.end)
+        stream, tail_streams = Stream(self._manager, topic, positions), self._manager.tail_streams
+        if len(tail_streams) >= _TAIL_STREAMS_MAX:
+            raise Refusal("busy", f"this manager serves {_TAIL_STREAMS_MAX} tail streams, the limit; try again later")
+        tail_streams.add(stream.end)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             await self._stream(stream, scope, receive, send)
         finally:
-            listeners.discard(stream.end)
+            tail_streams.discard(stream.end)
 
     async def _begin(self, topic: Topic, index: int, begin: str) -> int:
         response = await self._manager.gateway.fetch(
@@ -83,7 +83,7 @@ class TailEndpoint:
         return offsets_in(response).first if begin == "earliest" else offsets_in(response).next
 
     async def _stream(self, stream: "Stream", scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until the client leaves, or the topic does, or the client's token; at the pace of its quota."""
+        """Send events at the rate of the quota, until the client, the topic or the token is gone."""
         meter: Meter | None = scope.get("meter")
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(stream.follow(index)) for index in stream.positions]
@@ -103,7 +103,7 @@ class TailEndpoint:
 
 
 class Piece(NamedTuple):
-    """Some records of a partition, and the offset behind them."""
+    """Fetched records of a partition, and the next offset."""
 
     partition: int
     records: list[dict[str, Any]]
@@ -112,7 +112,7 @@ class Piece(NamedTuple):
 
 
 class Stream:
-    """The records of some partitions, as they come."""
+    """Stream of the records of some partitions."""
 
     def __init__(self, manager: Manager, topic: Topic, positions: Mapping[int, int]) -> None:
         self._manager = manager
@@ -124,12 +124,12 @@ class Stream:
         self.positions = dict(positions)
 
     def end(self, last: bytes = b"") -> None:
-        """Let the stream end, with a last event."""
+        """End the stream, with an optional last event."""
         self._last = self._last or last
         self._ended.set()
 
     async def watch(self, scope: Scope) -> None:
-        """End soon after the token of whoever listens was revoked, or has expired."""
+        """End the stream after the client's token was revoked or has expired."""
         while not self._ended.is_set():
             await asyncio.sleep(_CHECK_S)
             try:
@@ -138,7 +138,7 @@ class Stream:
                 self._fail(refusal)
 
     async def rest(self, seconds: float) -> bool:
-        """Wait, but not for long; tell whether there is more to wait for, and somebody to tell that we live."""
+        """Wait up to the keep-alive interval; return whether a keep-alive is due and more time is left."""
         if seconds <= 0 or self._ended.is_set():
             return False
         with contextlib.suppress(TimeoutError):
@@ -149,7 +149,7 @@ class Stream:
         self.end(b"event: error\ndata: " + refusal.to_bytes() + b"\n\n")
 
     async def follow(self, index: int) -> None:
-        """Fetch the records of one partition, as long as there is somebody who reads them."""
+        """Fetch the records of one partition until the stream ends."""
         offset = self.positions[index]
         while not self._ended.is_set():
             try:
@@ -162,7 +162,7 @@ class Stream:
             except Refusal as refusal:
                 first = refusal.details.get("first_offset")
                 if refusal.code == "offset_out_of_range" and isinstance(first, int) and first > offset:
-                    offset = first  # retention was faster
+                    offset = first  # deleted by retention
                 elif refusal.is_retryable:
                     await asyncio.sleep(_AGAIN_S)
                 else:
@@ -175,7 +175,7 @@ class Stream:
         return self
 
     async def __anext__(self) -> bytes:
-        """The next events, or a sign of life; stops when the stream has ended."""
+        """Return the next events or a keep-alive; stop when the stream has ended."""
         getting = asyncio.ensure_future(self._queue.get())
         ending = asyncio.ensure_future(self._ended.wait())
         try:
@@ -196,7 +196,10 @@ class Stream:
         return last
 
     async def _show(self, piece: Piece) -> bytes:
-        """Write a piece, without what was deleted while it waited. If nobody knows, the client comes back for it."""
+        """Encode a chunk without records that were deleted while it was queued.
+
+        If that cannot be checked, end the stream; the client resumes.
+        """
         first = 0
         if self._now() - piece.fetched_at >= FRESH_S:
             try:
@@ -219,21 +222,21 @@ class Stream:
 
 
 def check_query(query: Mapping[str, str]) -> None:
-    """Refuse what would be ignored silently."""
+    """Reject unknown parameters and values."""
     unknown = sorted(query.keys() - _PARAMETERS)
     if unknown:
-        raise Refusal("bad_request", f"{unknown[0][:40]!r} is not known; there are {', '.join(sorted(_PARAMETERS))}")
+        raise Refusal("bad_request", f"unknown parameter {unknown[0][:40]!r}; use {', '.join(sorted(_PARAMETERS))}")
     if query.get("offset", "latest") not in {"latest", "earliest"}:
         raise Refusal("bad_request", f"offset is {query['offset'][:40]!r}; it must be latest or earliest")
 
 
 def write_id(positions: Mapping[int, int]) -> bytes:
-    """Write where every partition is."""
+    """Encode the next offset of every partition."""
     return ",".join(f"{index}:{offset}" for index, offset in sorted(positions.items())).encode()
 
 
 def read_id(text: bytes | None) -> dict[int, int]:
-    """Read where every partition was; nothing if there is nothing, or if it is not ours."""
+    """Decode an event id; return an empty dict if it is missing or invalid."""
     if not text:
         return {}
     try:

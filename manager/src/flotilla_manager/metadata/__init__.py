@@ -1,19 +1,19 @@
-"""The manager's metadata in SQL: `open_store(url)` gives a Store, on SQLite or PostgreSQL. See docs/metadata.md."""
+"""The manager's metadata in SQL: `open_store(url)` returns a Store on SQLite or PostgreSQL. See docs/metadata.md."""
 
 from flotilla_manager.metadata.aio import AsyncMetadata
 from flotilla_manager.metadata.engine import Limits
 from flotilla_manager.metadata.errors import (
-    BadDatabaseUrl,
-    DatabaseAway,
-    DatabaseRefused,
+    DatabaseNotEmpty,
+    DatabaseUnavailable,
     Fenced,
     IdTaken,
+    InvalidDatabaseUrl,
+    InvalidStateTransition,
     MetadataError,
-    MetadataPresent,
-    NotForward,
     OutcomeUnknown,
     SchemaMissing,
     SchemaTooNew,
+    StatementRejected,
     TopicExists,
     TopicMissing,
 )
@@ -21,18 +21,18 @@ from flotilla_manager.metadata.store import Store, open_store
 
 __all__ = [
     "AsyncMetadata",
-    "BadDatabaseUrl",
-    "DatabaseAway",
-    "DatabaseRefused",
+    "DatabaseNotEmpty",
+    "DatabaseUnavailable",
     "Fenced",
     "IdTaken",
+    "InvalidDatabaseUrl",
+    "InvalidStateTransition",
     "Limits",
     "MetadataError",
-    "MetadataPresent",
-    "NotForward",
     "OutcomeUnknown",
     "SchemaMissing",
     "SchemaTooNew",
+    "StatementRejected",
     "Store",
     "TopicExists",
     "TopicMissing",

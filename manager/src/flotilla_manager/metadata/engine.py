@@ -1,11 +1,11 @@
-"""Open the database: one SQLite file that several processes share, or PostgreSQL on one or several hosts.
+"""SQLAlchemy engine: one SQLite file shared by several processes, or PostgreSQL on one or several hosts.
 
 Invariants:
-- Nothing waits for long. Connecting, statements, locks and the wait for a free connection have limits; what a limit
-  cannot end, because the server is there and says nothing, `Connections.give_up` ends.
-- SQLite: a transaction that writes takes the lock at its start (BEGIN IMMEDIATE), so it never fails half-way because
-  another one wrote; a commit is on the disk when it returns (WAL, synchronous=FULL).
-- A password is in no text that comes from here.
+- Every wait has a timeout: connect, statement, lock, and checkout from the pool. An unresponsive server can exceed
+  them; `Connections.abort` ends such waits.
+- SQLite: a write transaction takes the lock at its start (BEGIN IMMEDIATE), so it cannot fail later because another
+  one has written. A commit is on disk when it returns (WAL, synchronous=FULL).
+- No text from this module contains the password.
 """
 
 import contextlib
@@ -22,21 +22,21 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import ExceptionContext
 from sqlalchemy.exc import ArgumentError
 
-from flotilla_manager.metadata.errors import BadDatabaseUrl
+from flotilla_manager.metadata.errors import InvalidDatabaseUrl
 
-_LOOK_AGAIN_S = 0.001
-WRITING = "flotilla_writing"  # an execution option: the transaction will write
+_LOCK_RETRY_S = 0.001
+WRITING = "flotilla_writing"  # execution option of write transactions
 
-_ALLOWED = "allowed are sqlite:///PATH and postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+_ALLOWED = "use sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 _DRIVERS = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg2"}
-_READ_ONLY = "25006"  # SQLSTATE of a write on a standby
+_READ_ONLY = "25006"  # SQLSTATE: read-only transaction, as on a standby
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How long things may take, and how many connections one process has."""
+    """Timeouts, and the size of the connection pool of one process."""
 
-    connect_s: int = 3  # for each host
+    connect_s: int = 3  # per host
     statement_ms: int = 5_000
     lock_ms: int = 4_000
     connections_max: int = 8
@@ -44,18 +44,21 @@ class Limits:
 
 
 def parse_url(text: str) -> URL:
-    """Read a database's URL. A password that was given as a parameter moves to where it is never shown."""
+    """Parse the URL of a database. Raises InvalidDatabaseUrl.
+
+    A password in the query string moves to the authority, where it is hidden in texts.
+    """
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        raise BadDatabaseUrl(f"the database's URL cannot be read: {_ALLOWED}") from None
+        raise InvalidDatabaseUrl(f"invalid database URL: {_ALLOWED}") from None
     driver = _DRIVERS.get(url.get_backend_name())
     if driver is None or url.drivername not in {url.get_backend_name(), driver}:
-        raise BadDatabaseUrl(f"the database's URL names a kind of database that is not supported: {_ALLOWED}")
+        raise InvalidDatabaseUrl(f"unsupported database: {_ALLOWED}")
     if url.get_backend_name() == "sqlite" and url.database in {None, "", ":memory:"}:
-        raise BadDatabaseUrl("SQLite needs a file that all managers share: sqlite:///PATH")
+        raise InvalidDatabaseUrl("SQLite needs a file: use sqlite:///PATH")
     if "@" in (url.host or ""):
-        raise BadDatabaseUrl("the database's URL has '@' in its user or password: write it as %40")
+        raise InvalidDatabaseUrl("invalid database URL: write '@' in the user or password as %40")
     password = url.query.get("password")
     if isinstance(password, str):
         url = url.difference_update_query(["password"]).set(password=password)
@@ -63,7 +66,7 @@ def parse_url(text: str) -> URL:
 
 
 class Connections:
-    """An engine and its open connections."""
+    """Engine and its open connections."""
 
     def __init__(self, url: str, limits: Limits | None = None) -> None:
         self._url = parse_url(url)
@@ -76,18 +79,18 @@ class Connections:
         return f"Connections({self._url.render_as_string(hide_password=True)})"
 
     def without_password(self, text: str) -> str:
-        """Make a text fit to be shown."""
+        """Mask the password in a text."""
         password = self._url.password
         return text.replace(str(password), "***") if password else text
 
     def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections of the pool."""
         self.engine.dispose()
 
-    def give_up(self) -> None:
-        """End every connection to a server that does not answer: who waits for it gets an error at once."""
+    def abort(self) -> None:
+        """Shut down the sockets of all connections, so that threads blocked on an unresponsive server get an error."""
         for connection in list(self._open):
-            # A connection that was closed meanwhile has no socket any more, which is what was wanted.
+            # A connection that was closed concurrently has no socket.
             with contextlib.suppress(psycopg2.InterfaceError, OSError):
                 descriptor = os.dup(connection.fileno())
                 with socket.socket(fileno=descriptor) as sock:
@@ -115,7 +118,7 @@ class Connections:
                 "keepalives_interval": 2,
                 "keepalives_count": 2,
                 "application_name": "flotilla",
-                **_given(self._url, "connect_timeout", "tcp_user_timeout", "application_name"),
+                **_url_parameters(self._url, "connect_timeout", "tcp_user_timeout", "application_name"),
             },
             executemany_mode="values_plus_batch",
             pool_size=self.limits.connections_max,
@@ -129,20 +132,20 @@ class Connections:
         return engine
 
 
-def _given(url: URL, *names: str) -> dict[str, Any]:
-    """Take what the URL says itself about what we have a default for."""
+def _url_parameters(url: URL, *names: str) -> dict[str, Any]:
+    """Return the parameters of the URL that override defaults."""
     return {name: url.query[name] for name in names if name in url.query}
 
 
 def _prepare_sqlite(connection: Any, lock_ms: int) -> None:  # noqa: ANN401 - sqlite3's connection
-    connection.isolation_level = None  # we begin transactions ourselves
+    connection.isolation_level = None  # `_begin_sqlite` begins transactions
     _use_wal(connection, time.monotonic() + lock_ms / 1000)
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")
 
 
 def _use_wal(connection: Any, deadline: float) -> None:  # noqa: ANN401 - sqlite3's connection
-    """Turn the file to WAL. SQLite does not wait for others here, so we do; only a new file is changed at all."""
+    """Set the journal mode to WAL. Only a new file changes. SQLite does not wait for locks here, so this retries."""
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -161,28 +164,28 @@ def _begin_sqlite(connection: Connection, lock_ms: int) -> None:
     driver: Any = connection.connection.driver_connection
     driver.execute("PRAGMA busy_timeout=0")
     try:
-        if not _begin_when_free(driver, time.monotonic() + lock_ms / 1000):
-            connection.exec_driver_sql("BEGIN IMMEDIATE")  # fails, in the way in which SQLAlchemy wraps errors
+        if not _begin_immediate(driver, time.monotonic() + lock_ms / 1000):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # fails with an error that SQLAlchemy wraps
     finally:
         driver.execute(f"PRAGMA busy_timeout={lock_ms:d}")
 
 
-def _begin_when_free(driver: Any, deadline: float) -> bool:  # noqa: ANN401 - sqlite3's connection
-    """Begin to write as soon as nobody else does. SQLite's own waiting looks ever more rarely, up to 0.1 s apart."""
+def _begin_immediate(driver: Any, deadline: float) -> bool:  # noqa: ANN401 - sqlite3's connection
+    """Begin a write transaction, with retries while the file is locked. SQLite's own retries are up to 0.1 s apart."""
     while time.monotonic() < deadline:
         try:
             driver.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
                 return False
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_LOCK_RETRY_S)
         else:
             return True
     return False
 
 
 def _prepare_postgresql(connection: Any, limits: Limits) -> None:  # noqa: ANN401 - psycopg2's connection
-    # By statements and not as options of the connection: poolers between us and the server refuse those.
+    # With statements and not as connection options: connection poolers reject those.
     connection.autocommit = True
     with connection.cursor() as cursor:
         cursor.execute(
@@ -193,6 +196,6 @@ def _prepare_postgresql(connection: Any, limits: Limits) -> None:  # noqa: ANN40
 
 
 def _leave_standby(context: ExceptionContext) -> None:
-    """Treat a server that only reads as one that is gone: the next connection looks for the one that writes."""
+    """Treat a read-only server as disconnected, so that the next connection looks for the primary."""
     if getattr(context.original_exception, "pgcode", None) == _READ_ONLY:
         context.is_disconnect = True

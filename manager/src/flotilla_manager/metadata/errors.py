@@ -1,109 +1,109 @@
-"""What can go wrong with metadata.
+"""Errors of the metadata store.
 
 MetadataError
-├── BadDatabaseUrl      the database's URL cannot be used: the text says what is allowed
-├── DatabaseAway        nothing was changed, or not seen to be; it may work again by itself
-│   └── OutcomeUnknown  the database went away during a commit: the change is there or it is not
-├── SchemaMissing       the tables are not there, or older than this program: migrate() makes them
-├── SchemaTooNew        the tables were made by a newer version of this program
-├── Fenced              another manager is the writer now
-├── TopicExists         a topic of that name is there already
-├── TopicMissing        there is no such topic, or it is not ready
-├── NotForward          a topic's state only ever goes forward
-├── IdTaken             a client's id belongs to another topic, or a token's to another token
-├── TooManyTokens       there are as many tokens as there may be
-├── MetadataPresent     a rebuild would replace topics that are there
-├── GroupMissing        there is no consumer group of that name
-├── GroupHasMembers     a group has members, which know nothing of what is to be done
-├── GroupChanged        a group is not as the writer remembers it: it has to be read again
-├── TooManyGroups       there are as many groups as there may be
-├── NotOwner            a member does not own the partitions that it wants to commit to
-└── DatabaseRefused     the database refused a statement, for a reason that does not pass
+├── InvalidDatabaseUrl      the URL of the database is invalid or unsupported
+├── DatabaseUnavailable     transient: no connection, a timeout, a lock, a standby; no known change
+│   └── OutcomeUnknown      the connection failed during a commit: the change is made or not
+├── SchemaMissing           the schema is missing or old: migrate() creates or updates it
+├── SchemaTooNew            a newer version of this program has migrated the schema
+├── Fenced                  another manager is the writer
+├── TopicExists             the name of a topic is in use
+├── TopicMissing            the topic does not exist or is not ready
+├── InvalidStateTransition  the state of a topic cannot go back
+├── IdTaken                 the id of a client or token is in use
+├── TooManyTokens           the limit of tokens is reached
+├── DatabaseNotEmpty        a rebuild would replace existing topics
+├── GroupMissing            the consumer group does not exist
+├── GroupHasMembers         the operation requires a group without members
+├── GroupChanged            the writer's copy of a group is outdated: load it again
+├── TooManyGroups           the limit of groups is reached
+├── NotOwner                a member commits partitions that it does not own
+└── StatementRejected       permanent: the database rejected a statement
 """
 
 from collections.abc import Sequence
 
-from flotilla.groups.state import Place
+from flotilla.groups.state import PartitionId
 
 
 class MetadataError(Exception):
-    """The root of everything that metadata raises."""
+    """Base class of all errors of the metadata store."""
 
 
-class BadDatabaseUrl(MetadataError):
-    """The database's URL cannot be used. It is never shown, because a password may be in it."""
+class InvalidDatabaseUrl(MetadataError):
+    """The URL of the database is invalid or unsupported. The message omits the URL: it may contain a password."""
 
 
-class DatabaseAway(MetadataError):
-    """No connection, a time limit, a lock, a standby that only reads: everything that may pass by itself."""
+class DatabaseUnavailable(MetadataError):
+    """The database is temporarily unavailable: no connection, a timeout, a lock, or a read-only standby."""
 
 
-class OutcomeUnknown(DatabaseAway):
-    """The database went away while it was to commit, or took too long: ask again before you believe either."""
+class OutcomeUnknown(DatabaseUnavailable):
+    """The connection failed during a commit, or the call exceeded its deadline. Read the state before a retry."""
 
 
 class SchemaMissing(MetadataError):
-    """The tables are not there, or they are older than this program."""
+    """The schema is missing, or older than this program requires."""
 
 
 class SchemaTooNew(MetadataError):
-    """The tables were made by a newer version of this program."""
+    """A newer version of this program has migrated the schema."""
 
 
 class Fenced(MetadataError):
-    """Another manager is the writer now. Nothing was changed; whoever gets this has to stop deciding."""
+    """Another manager is the writer. Nothing was changed; the caller must step down."""
 
     def __init__(self, epoch: int, current: int, url: str) -> None:
-        super().__init__(f"this writer has epoch {epoch}, but the database has {current} ({url or 'no writer yet'})")
+        super().__init__(f"writer epoch {epoch} was replaced by epoch {current} ({url or 'no writer yet'})")
         self.epoch = epoch
         self.current = current
 
 
 class TopicExists(MetadataError):
-    """A topic of that name is there. Its id tells whether it is the caller's own, from a try with unknown outcome."""
+    """The name is in use. `topic_id` shows whether an earlier attempt of the caller, of unknown outcome, succeeded."""
 
     def __init__(self, name: str, topic_id: str) -> None:
-        super().__init__(f"topic '{name}' exists already, with id {topic_id}")
+        super().__init__(f"topic '{name}' already exists with id {topic_id}")
         self.topic_id = topic_id
 
 
 class TopicMissing(MetadataError):
-    """There is no topic of that id, or it cannot be used in this way because it is not ready."""
+    """The topic does not exist, or its state does not allow the operation."""
 
     def __init__(self, topic_id: str, state: str | None) -> None:
         super().__init__(f"there is no topic {topic_id}" if state is None else f"topic {topic_id} is {state}")
         self.state = state
 
 
-class NotForward(MetadataError):
-    """A topic's state only ever goes forward: creating, ready, deleting, deleted."""
+class InvalidStateTransition(MetadataError):
+    """The state of a topic cannot go back in: creating, ready, deleting, deleted."""
 
 
 class IdTaken(MetadataError):
-    """A producer or consumer of that id is registered with another topic, or a token has it."""
+    """The id of a client is registered with another topic, or the id of a token is in use."""
 
 
 class TooManyTokens(MetadataError):
-    """There are as many tokens as there may be."""
+    """The limit of tokens is reached."""
 
 
-class MetadataPresent(MetadataError):
-    """The database holds topics, which a rebuild would replace."""
+class DatabaseNotEmpty(MetadataError):
+    """The database contains topics, which a rebuild would replace."""
 
 
-class DatabaseRefused(MetadataError):
-    """The database refused a statement, for a reason that does not pass by itself: a defect, or missing rights."""
+class StatementRejected(MetadataError):
+    """The database rejected a statement permanently: a bug, or missing privileges."""
 
 
 class GroupMissing(MetadataError):
-    """There is no consumer group of that name."""
+    """The consumer group does not exist."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no group '{name}'")
 
 
 class GroupHasMembers(MetadataError):
-    """A group has members: they would undo, or not notice, what somebody else does to it."""
+    """The group has members. They would overwrite or miss a change from outside."""
 
     def __init__(self, name: str, count: int) -> None:
         super().__init__(f"group '{name}' has {count} member{'s' if count != 1 else ''}")
@@ -111,19 +111,18 @@ class GroupHasMembers(MetadataError):
 
 
 class GroupChanged(MetadataError):
-    """A group is not as the writer remembers it, because a write that was given up took effect after all."""
+    """The writer's copy of a group is outdated, because a write with unknown outcome was committed."""
 
 
 class TooManyGroups(MetadataError):
-    """There are as many groups as there may be."""
+    """The limit of groups is reached."""
 
 
 class NotOwner(MetadataError):
-    """A member does not own some of the partitions that it wants to commit to, or got them later. Nothing changed."""
+    """A member commits partitions that it does not own, or got in a later generation. Nothing was changed."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[PartitionId]) -> None:
         super().__init__(
-            f"the member does not own {len(places)} of these partitions, or has got them since: "
-            "stop work on them, and sync"
+            f"the member does not own {len(places)} of these partitions in its generation: stop work on them, and sync"
         )
         self.places = tuple(places)

@@ -1,13 +1,13 @@
-"""Consumer groups: who is in them, who has which partition, and how far they have come.
+"""Consumer groups: members, assigned partitions (holdings), and committed offsets.
 
-Only the writer changes members and holdings. It locks the row of `state`, as for everything that it decides, and then
-the group. Any manager commits, with or without a writer: it shares the group's lock, so that nobody's partitions change
-hands between the check and the commit, and then those of the topics, so that none of them is removed meanwhile. That is
-the order of all locks here: `state`, group, topics, and then rows, so nobody waits in a circle.
+Only the writer changes members and holdings. It locks the row of `state`, as for all its changes, and then the group.
+Any manager commits offsets, with or without a writer. It takes the group's lock in shared mode, so that no partition
+changes its owner between the check and the commit, and then the locks of the topics in shared mode, so that none is
+deleted meanwhile. All locks are taken in this order, to avoid deadlocks: `state`, group, topics, rows.
 
-A group without members is a row and its commits. A topic that is being removed takes its holdings and commits along.
-When a group is deleted, `state` remembers its generation, and all that are made later begin there: what was said in a
-group that is gone is never taken for something said in one that has its name now.
+A group without members consists of its row and its commits. Deleting a topic deletes its holdings and commits.
+When a group is deleted, `state` keeps its generation as the first generation of new groups. So a request of a member of
+the deleted group is never valid in a new group with the same name.
 """
 
 from collections import defaultdict
@@ -17,8 +17,8 @@ from typing import Any
 from sqlalchemy import BindParameter, Connection, Row, Select, Table, bindparam, delete, func, select, update
 
 from flotilla.groups import membership
-from flotilla.groups.offsets import Commit, Listed
-from flotilla.groups.state import Group, Holding, Member, Place, Strategy
+from flotilla.groups.offsets import Commit, ListedGroup
+from flotilla.groups.state import Group, Holding, Member, PartitionId, Strategy
 from flotilla.limits import GROUPS_MAX
 from flotilla_manager.metadata import rows, tables
 from flotilla_manager.metadata.clock import now_ms
@@ -44,66 +44,63 @@ _state = tables.state
 
 
 class Groups(Database):
-    """Groups, as the writer changes them and as everybody reads them and commits to them."""
+    """Consumer groups and their committed offsets."""
 
     def load_group(self, name: str) -> Group | None:
-        """Read a group as it was at one moment."""
-        with self.reading() as connection:
+        """Load a group from one snapshot; None if it does not exist."""
+        with self.read_transaction() as connection:
             return _load(connection, [name]).get(name)
 
-    def take_group(self, epoch: int, name: str) -> Group:
-        """Read a group as the writer that is about to change it: what it did before has ended. Raises Fenced.
-
-        One that is not there is as it would be if it were made now.
-        """
-        with self.registering(epoch) as connection:
+    def load_group_as_writer(self, epoch: int, name: str) -> Group:
+        """Load a group, after earlier writes of this writer; a new Group if it does not exist. Raises Fenced."""
+        with self.writer_transaction(epoch) as connection:
             found = _load(connection, [name]).get(name)
             return found or Group(name=name, generation=state_row(connection).generation_min)
 
     def load_groups_with_members(self, epoch: int, after: str, limit: int) -> list[Group]:
-        """Read the next groups that have members, in the order of their names, as a new writer. Raises Fenced."""
+        """Load a page of groups with members by name, after the name `after`, as the writer. Raises Fenced."""
         has_members = select(_members.c.group_name).where(_members.c.group_name > after).distinct()
-        with self.registering(epoch) as connection:
+        with self.writer_transaction(epoch) as connection:
             names = connection.execute(has_members.order_by(_members.c.group_name).limit(limit)).scalars().all()
             return list(_load(connection, names).values())
 
-    def list_groups(self, after: str, limit: int) -> list[Listed]:
-        """List groups in the order of their names, from the one behind `after` on."""
-        with self.reading() as connection:
+    def list_groups(self, after: str, limit: int) -> list[ListedGroup]:
+        """List a page of groups by name, after the name `after`."""
+        with self.read_transaction() as connection:
             names = connection.execute(rows.page(select(_groups.c.name), _groups.c.name, after, limit)).scalars().all()
             committed: defaultdict[str, list[str]] = defaultdict(list)
             for name, topic_id in connection.execute(_COMMITTED, {"names": names}):
                 committed[name].append(topic_id)
-            return [Listed(group, tuple(committed[name])) for name, group in _load(connection, names).items()]
+            return [ListedGroup(group, tuple(committed[name])) for name, group in _load(connection, names).items()]
 
-    def commits_of(self, name: str, topic_id: str | None = None) -> list[Commit] | None:
-        """Tell how far a group has come, in one topic or in all; None if there is no such group."""
-        question = select(_commits).where(_commits.c.group_name == name)
+    def committed_offsets(self, name: str, topic_id: str | None = None) -> list[Commit] | None:
+        """Return the committed offsets of a group, in one topic or all; None if the group does not exist."""
+        query = select(_commits).where(_commits.c.group_name == name)
         if topic_id is not None:
-            question = question.where(_commits.c.topic_id == topic_id)
-        with self.reading() as connection:
+            query = query.where(_commits.c.topic_id == topic_id)
+        with self.read_transaction() as connection:
             if connection.execute(select(_groups.c.name).where(_groups.c.name == name)).one_or_none() is None:
                 return None
-            return [_commit(row) for row in connection.execute(question.order_by(*_PLACE))]
+            return [_commit(row) for row in connection.execute(query.order_by(*_PLACE))]
 
-    # -- the writer's -------------------------------------------------------------------------------------
+    # -- changes of the writer ----------------------------------------------------------------------------
 
     def save_group(self, epoch: int, before: Group, after: Group, commits: Sequence[Commit] = ()) -> None:
-        """Write what differs, and commits beside it if there are any: all of it or nothing.
+        """Write the difference of two versions of a group, and commits, atomically.
 
         Raises Fenced, GroupChanged, TooManyGroups, TopicMissing.
         """
-        with self.registering(epoch) as connection:
-            self._hold_group(connection, before, after)
+        with self.writer_transaction(epoch) as connection:
+            self._update_group(connection, before, after)
             changed = _changed(before.holdings, after.holdings)
-            _require_ready(connection, [*changed, *(commit.place for commit in commits)])
+            _require_ready(connection, [*changed, *(commit.tp for commit in commits)])
             self._write_rows(connection, _members, _member_rows(before, after), after.name, ("id",))
             self._write_rows(connection, _holdings, _holding_rows(before, after), after.name, ("topic_id", "partition"))
             self._put_commits(connection, after.name, commits)
 
     def delete_group(self, epoch: int, name: str, *, force: bool = False) -> None:
-        """Remove a group and its commits. Raises Fenced, GroupMissing, GroupHasMembers."""
-        with self.registering(epoch) as connection:
+        """Delete a group, also with members if `force`. Raises Fenced, GroupMissing, GroupHasMembers."""
+        with self.writer_transaction(epoch) as connection:
             lock_group(connection, name, shared=False)
             group = _find(connection, name)
             if group is None:
@@ -115,24 +112,24 @@ class Groups(Database):
             connection.execute(update(_state).where(lower).values(generation_min=group.generation))
             connection.execute(delete(_groups).where(_groups.c.name == name))
 
-    def _hold_group(self, connection: Connection, before: Group, after: Group) -> None:
-        """Lock a group, and write its row; make it if it is not there."""
+    def _update_group(self, connection: Connection, before: Group, after: Group) -> None:
+        """Lock a group, and insert or update its row. Raises GroupChanged if `before` is outdated."""
         lock_group(connection, after.name, shared=False)
-        found = _find(connection, after.name) or self._make_group(connection, after.name)
+        found = _find(connection, after.name) or self._insert_group(connection, after.name)
         if before.generation != found.generation:
-            text = f"group '{after.name}' has generation {found.generation}, not {before.generation}: it is read again"
+            text = f"group '{after.name}' has generation {found.generation}; expected {before.generation}"
             raise GroupChanged(text)
         values = {"strategy": None if after.strategy is None else after.strategy.value, "generation": after.generation}
         if (found.strategy, found.generation) != tuple(values.values()):
             connection.execute(update(_groups).where(_groups.c.name == after.name).values(**values))
 
-    def _make_group(self, connection: Connection, name: str) -> Row[Any]:
-        """Make a group that is not there; of several who share its lock and make it, one does."""
-        _require_room(connection)
+    def _insert_group(self, connection: Connection, name: str) -> Row[Any]:
+        """Insert a group, unless a concurrent transaction with a shared lock did; return the row."""
+        _require_capacity(connection)
         new = insert_missing(self._dialect, _groups, "name")
         generation = state_row(connection).generation_min
         connection.execute(new.values(name=name, strategy=None, generation=generation, created_ms=now_ms()))
-        return connection.execute(_question(name)).one()
+        return connection.execute(_query(name)).one()
 
     def _write_rows(
         self,
@@ -142,32 +139,32 @@ class Groups(Database):
         name: str,
         key: tuple[str, ...],
     ) -> None:
-        put, gone = difference
-        if gone:
+        put, deleted = difference
+        if deleted:
             match = [table.c[column] == bindparam(f"key_{column}") for column in key]
-            keys = [{f"key_{column}": row[column] for column in key} for row in gone]
+            keys = [{f"key_{column}": row[column] for column in key} for row in deleted]
             connection.execute(delete(table).where(table.c.group_name == name, *match), keys)
         if put:
             connection.execute(
                 upsert(self._dialect, table, "group_name", *key), [{"group_name": name, **row} for row in put]
             )
 
-    # -- everybody's --------------------------------------------------------------------------------------
+    # -- changes of any manager ---------------------------------------------------------------------------
 
-    def commit(self, name: str, commits: Sequence[Commit], member: tuple[str, int] | None) -> None:
-        """Note how far a group has come: for a member with its generation, or for a group that has no members.
+    def commit_offsets(self, name: str, commits: Sequence[Commit], member: tuple[str, int] | None) -> None:
+        """Commit offsets atomically, for a member and its generation, or for a group without members.
 
-        All or nothing. Raises TopicMissing, NotOwner, GroupHasMembers, TooManyGroups; UnknownMember or StaleGeneration,
-        of membership.
+        Raises TopicMissing, NotOwner, GroupHasMembers, TooManyGroups; and UnknownMember and StaleGeneration of
+        `membership`.
         """
-        places = [commit.place for commit in commits]
-        with self.writing() as connection:
+        places = [commit.tp for commit in commits]
+        with self.write_transaction() as connection:
             lock_group(connection, name, shared=True)
             lock_topics(connection, (place.topic_id for place in places), shared=True)
             _require_ready(connection, places)
             group = _find(connection, name)
             if group is None and member is None:
-                group = self._make_group(connection, name)
+                group = self._insert_group(connection, name)
             if member is None:
                 count = _count(connection, name)
                 if count:
@@ -177,8 +174,8 @@ class Groups(Database):
             self._put_commits(connection, name, commits)
 
     def _put_commits(self, connection: Connection, name: str, commits: Sequence[Commit]) -> None:
-        """Write commits in the order of their places, as everybody does; of several for one place, the last counts."""
-        last = {commit.place: commit for commit in commits}
+        """Write commits, sorted by partition to avoid deadlocks. Of several for a partition, the last is written."""
+        last = {commit.tp: commit for commit in commits}
         if not last:
             return
         at = connection.execute(select(now_ms())).scalar_one()
@@ -213,12 +210,12 @@ _OWNED = select(_holdings).where(
 )
 
 
-def _question(name: str) -> Select[Any]:
+def _query(name: str) -> Select[Any]:
     return select(_groups).where(_groups.c.name == name)
 
 
 def _find(connection: Connection, name: str) -> Row[Any] | None:
-    return connection.execute(_question(name)).one_or_none()
+    return connection.execute(_query(name)).one_or_none()
 
 
 def _count(connection: Connection, name: str) -> int:
@@ -226,14 +223,14 @@ def _count(connection: Connection, name: str) -> int:
     return int(connection.execute(counted).scalar_one())
 
 
-def _require_room(connection: Connection) -> None:
+def _require_capacity(connection: Connection) -> None:
     count = connection.execute(select(func.count()).select_from(_groups)).scalar_one()
     if count >= GROUPS_MAX:
-        raise TooManyGroups(f"there are {count} groups, and no more than {GROUPS_MAX} are possible: delete some")
+        raise TooManyGroups(f"the number of groups is {count}; the limit is {GROUPS_MAX}: delete unused groups")
 
 
-def _require_ready(connection: Connection, places: Iterable[Place]) -> None:
-    """Refuse to write of a topic that is being removed, as nobody would take that away again. Raises TopicMissing."""
+def _require_ready(connection: Connection, places: Iterable[PartitionId]) -> None:
+    """Reject rows of a topic that is being deleted: they would never be deleted. Raises TopicMissing."""
     for some in rows.chunks(sorted({place.topic_id for place in places})):
         found = {row.id: row.state for row in connection.execute(_STATES, {"ids": some})}
         for topic_id in some:
@@ -242,9 +239,9 @@ def _require_ready(connection: Connection, places: Iterable[Place]) -> None:
 
 
 def _require_owner(
-    connection: Connection, name: str, generation: int, member: tuple[str, int], places: Sequence[Place]
+    connection: Connection, name: str, generation: int, member: tuple[str, int], places: Sequence[PartitionId]
 ) -> None:
-    """Refuse a commit of somebody who does not own the partitions, or who means an earlier time."""
+    """Reject a commit of a member that does not own the partitions in its generation. Raises NotOwner."""
     member_id, member_generation = member
     row = connection.execute(
         select(_members).where(_members.c.group_name == name, _members.c.id == member_id)
@@ -255,17 +252,19 @@ def _require_owner(
         "partitions": sorted({place.partition for place in places}),
     }
     held = {_place(found): _holding(found) for found in connection.execute(_OWNED, values)}
-    refused = membership.may_commit(None if row is None else _member(row), member_generation, generation, held, places)
-    if refused:
-        raise NotOwner(refused)
+    rejected = membership.find_not_owned(
+        None if row is None else _member(row), member_generation, generation, held, places
+    )
+    if rejected:
+        raise NotOwner(rejected)
 
 
-def _changed(before: Mapping[Place, Holding], after: Mapping[Place, Holding]) -> list[Place]:
+def _changed(before: Mapping[PartitionId, Holding], after: Mapping[PartitionId, Holding]) -> list[PartitionId]:
     return [place for place, holding in after.items() if before.get(place) != holding]
 
 
 def _member_rows(before: Group, after: Group) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Tell which rows to put and which to take away."""
+    """Return the rows to upsert, and the keys of rows to delete."""
     old = before.members
     put = [
         {
@@ -292,9 +291,9 @@ def _holding_rows(before: Group, after: Group) -> tuple[list[dict[str, Any]], li
 
 
 def _load(connection: Connection, names: Sequence[str]) -> dict[str, Group]:
-    """Read groups with their members and holdings, in the order of their names."""
+    """Load groups with their members and holdings, sorted by name."""
     members: defaultdict[str, dict[str, Member]] = defaultdict(dict)
-    holdings: defaultdict[str, dict[Place, Holding]] = defaultdict(dict)
+    holdings: defaultdict[str, dict[PartitionId, Holding]] = defaultdict(dict)
     values = {"names": names}
     for row in connection.execute(select(_members).where(_members.c.group_name.in_(_NAMES)), values):
         members[row.group_name][row.id] = _member(row)
@@ -313,8 +312,8 @@ def _load(connection: Connection, names: Sequence[str]) -> dict[str, Group]:
     }
 
 
-def _place(row: Row[Any]) -> Place:
-    return Place(row.topic_id, row.partition)
+def _place(row: Row[Any]) -> PartitionId:
+    return PartitionId(row.topic_id, row.partition)
 
 
 def _holding(row: Row[Any]) -> Holding:
@@ -328,4 +327,4 @@ def _member(row: Row[Any]) -> Member:
 
 
 def _commit(row: Row[Any]) -> Commit:
-    return Commit(place=_place(row), offset=row.next_offset, note=row.note, committed_ms=row.committed_ms)
+    return Commit(tp=_place(row), offset=row.next_offset, note=row.note, committed_ms=row.committed_ms)

@@ -1,7 +1,7 @@
-"""The schema's versions: Alembic, run from code, in the caller's transaction and one process after the other.
+"""Schema migrations with Alembic, in the caller's transaction and under a lock.
 
-Revisions are numbers of four digits, so that a newer one is known as such by whoever has never heard of it. Alembic is
-loaded only where there is something to do: it would take every process a third of a second at its start.
+Revisions are four-digit numbers, so that an old program detects an unknown revision as newer. Alembic is imported only
+for a migration, because the import takes a third of a second.
 """
 
 from pathlib import Path
@@ -11,25 +11,30 @@ from sqlalchemy import Connection, insert, inspect, text
 from flotilla_manager.metadata import tables
 from flotilla_manager.metadata.errors import SchemaTooNew
 
-HEAD = "0002"  # the newest migration
+HEAD = "0003"  # the newest migration
 FOLDER = Path(__file__).parent / "migrations"
 
-_LOCK = 0x666C6F74696C6C61  # PostgreSQL's advisory lock of this database: one that migrates at a time
-_STATEMENT_TIMEOUT = "60s"  # a migration may take longer than what is done all the time
+_LOCK = 0x666C6F74696C6C61  # PostgreSQL advisory lock: one process migrates at a time
+_STATEMENT_TIMEOUT = "60s"  # a migration may take longer than other statements
 
 
 def is_current(connection: Connection) -> bool:
-    """Tell whether the schema is the newest that this program knows. Raises SchemaTooNew."""
-    if not inspect(connection).has_table("alembic_version"):
+    """Return whether the schema has revision `HEAD`. Raises SchemaTooNew."""
+    if not has_tables(connection):
         return False
     found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
     if found is not None and found > HEAD:
-        raise SchemaTooNew(f"the database has schema {found}, made by a newer version; this one knows {HEAD}: upgrade")
+        raise SchemaTooNew(f"the database has schema {found} of a newer version; this version supports {HEAD}: upgrade")
     return bool(found == HEAD)
 
 
+def has_tables(connection: Connection) -> bool:
+    """Return whether the database has a schema of any version."""
+    return inspect(connection).has_table("alembic_version")
+
+
 def upgrade(connection: Connection) -> None:
-    """Bring the schema up to date. Raises SchemaTooNew."""
+    """Migrate the schema to `HEAD`. Raises SchemaTooNew."""
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SET LOCAL statement_timeout = '{_STATEMENT_TIMEOUT}'"))
         connection.execute(text(f"SET LOCAL lock_timeout = '{_STATEMENT_TIMEOUT}'"))
@@ -39,7 +44,7 @@ def upgrade(connection: Connection) -> None:
 
 
 def _run_alembic(connection: Connection) -> None:
-    from alembic import command  # noqa: PLC0415 - loaded only where it is needed; see above
+    from alembic import command  # noqa: PLC0415 - see the module docstring
     from alembic.config import Config  # noqa: PLC0415
 
     config = Config()
@@ -49,6 +54,6 @@ def _run_alembic(connection: Connection) -> None:
 
 
 def insert_state(connection: Connection, cluster_id: str) -> None:
-    """Make the one row of `state`."""
+    """Insert the only row of `state`."""
     values = {"id": 1, "cluster_id": cluster_id, "version": 1, "writer_epoch": 0, "writer_url": "", "writer_beat": 0}
     connection.execute(insert(tables.state).values(**values))

@@ -1,13 +1,14 @@
-"""The tables. Values of them are in `flotilla_manager.model`; the migrations make exactly these.
+"""Table definitions. The migrations create exactly these; `flotilla_manager.model` has the classes of their rows.
 
-- `state` has one row. Whoever changes topology locks it first, so such changes happen one after another.
-- A topic is its id; its name is free again as soon as it is being deleted, so uniqueness holds among the living only.
-- Serials are never used again, and they are drawn under the lock of `state`: whoever has seen one has seen, or will
-  never see, every smaller one.
-- Members of epochs are ids of brokers without a foreign key: a rebuild may know a member whose broker is gone.
-- `epochs` keeps what a partition's earlier lives came to; `partitions.epoch` is the current one.
-- Of a token, only a digest is kept. Whoever adds or removes one raises the version of the topology.
-- Whoever changes a group's members or who has its partitions locks the group first (`locks`); who commits shares that.
+- `state` has one row. Every change of topology locks it first, which serializes such changes.
+- The key of a topic is its id. Its name is unique among topics in `creating` and `ready` only, so the name of a topic
+  in `deleting` is free.
+- Serials are never reused, and are assigned under the lock of `state`. A reader that has seen a serial will not find a
+  new row with a lower one.
+- Members of epochs are broker ids without a foreign key: a rebuild may find members whose broker is unknown.
+- `epochs` keeps the ends of sealed epochs; `partitions.epoch` is the current epoch.
+- Of the text of a token, only a digest is stored. Adding or deleting a token increments the version of the topology.
+- A change of a group's members or holdings locks the group exclusively (see `locks`); a commit locks it in shared mode.
 """
 
 from sqlalchemy import (
@@ -26,12 +27,13 @@ from sqlalchemy import (
     text,
 )
 
+from flotilla.limits import NOTE_LENGTH_MAX
+
 ID_LENGTH = 32
 NAME_LENGTH = 200
 TOKEN_ID_LENGTH = 16
 DIGEST_LENGTH = 64
 MEMBER_ID_LENGTH = 64
-NOTE_LENGTH = 1000
 
 metadata = MetaData(
     naming_convention={
@@ -43,7 +45,7 @@ metadata = MetaData(
     }
 )
 
-# SQLite counts rows by itself only in a column that is called INTEGER; it has 64 bits there all the same.
+# SQLite generates keys only for columns of type INTEGER, which has 64 bits there.
 _Serial = BigInteger().with_variant(Integer, "sqlite")
 _Id = String(ID_LENGTH)
 _ALIVE = text("state IN ('creating', 'ready')")
@@ -63,7 +65,7 @@ state = Table(
     Column("writer_epoch", BigInteger, nullable=False),
     Column("writer_url", String, nullable=False),
     Column("writer_beat", BigInteger, nullable=False),
-    Column("generation_min", BigInteger, nullable=False, server_default="0"),  # of groups that are made from now on
+    Column("generation_min", BigInteger, nullable=False, server_default="0"),  # first generation of new groups
     CheckConstraint("id = 1", name="one_row"),
 )
 
@@ -142,6 +144,7 @@ brokers = Table(
     Column("wanted", Boolean, nullable=False),
     Column("removed", Boolean, nullable=False),
     Column("tls", Boolean, nullable=False, server_default=false()),
+    Column("name", String(253)),
     CheckConstraint("port BETWEEN 1 AND 65535 AND peer_port BETWEEN 1 AND 65535", name="ports"),
     sqlite_autoincrement=True,
 )
@@ -155,7 +158,7 @@ managers = Table(
     Column("seen_ms", BigInteger, nullable=False),
 )
 
-# The columns that change with every sign of life have no index, so that PostgreSQL changes rows in place.
+# Columns that change with heartbeats have no index, so that PostgreSQL can use heap-only updates (HOT).
 producers = Table(
     "producers",
     metadata,
@@ -195,7 +198,7 @@ tokens = Table(
     Column("id", String(TOKEN_ID_LENGTH), primary_key=True),
     Column("name", String(NAME_LENGTH), nullable=False),
     Column("digest", String(DIGEST_LENGTH), nullable=False),
-    Column("grants", String, nullable=False),  # as in "produce:orders.* consume:*"
+    Column("grants", String, nullable=False),  # for example "produce:orders.* consume:*"
     Column("bytes_per_s", BigInteger),
     Column("requests_per_s", BigInteger),
     Column("in_flight_bytes", BigInteger),
@@ -207,7 +210,7 @@ groups = Table(
     "groups",
     metadata,
     Column("name", String(NAME_LENGTH), primary_key=True),
-    Column("strategy", String(16)),  # of the members that it has or had last
+    Column("strategy", String(16)),  # of the current or last members
     Column("generation", BigInteger, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     CheckConstraint("generation >= 0", name="generation"),
@@ -223,20 +226,20 @@ members = Table(
     metadata,
     _group_name(),
     Column("id", String(MEMBER_ID_LENGTH), primary_key=True),
-    Column("topics", String, nullable=False),  # names, with spaces between them
+    Column("topics", String, nullable=False),  # names, separated by spaces
     Column("timeout_ms", BigInteger, nullable=False),
-    Column("joined", BigInteger, nullable=False),  # the generation in which it joined last
-    Column("synced", BigInteger, nullable=False),  # the generation in which it was told last what it has
+    Column("joined", BigInteger, nullable=False),  # generation of the last join
+    Column("synced", BigInteger, nullable=False),  # generation of the last sync
 )
 
-holdings = Table(  # who has which partition of a group, and who is to have it
+holdings = Table(  # assigned partitions of a group: current and next owner
     "holdings",
     metadata,
     _group_name(),
     _topic_id(primary_key=True),
     Column("partition", Integer, primary_key=True),
     Column("owner", String(MEMBER_ID_LENGTH)),
-    Column("since", BigInteger, nullable=False),  # the generation in which the owner got it
+    Column("since", BigInteger, nullable=False),  # generation in which the owner got it
     Column("target", String(MEMBER_ID_LENGTH)),
     Index(None, "topic_id"),
 )
@@ -248,7 +251,7 @@ commits = Table(
     _topic_id(primary_key=True),
     Column("partition", Integer, primary_key=True),
     Column("next_offset", BigInteger, nullable=False),
-    Column("note", String(NOTE_LENGTH)),
+    Column("note", String(NOTE_LENGTH_MAX)),
     Column("committed_ms", BigInteger, nullable=False),
     CheckConstraint("partition >= 0 AND next_offset >= 0", name="next_offset"),
     Index(None, "topic_id"),

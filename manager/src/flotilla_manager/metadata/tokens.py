@@ -1,8 +1,7 @@
-"""Tokens of callers: only the writer makes and removes them; everybody reads them with the snapshot.
+"""Access tokens. Only the writer creates and deletes them; all managers read them with the snapshot.
 
-To make or remove one raises the version of the topology, so that every manager sees it as soon as it sees anything.
-What is kept of a token's text is its digest. A rebuild of the metadata leaves tokens as they are: brokers do not know
-who made them.
+A change increments the version of the topology, so that managers reload the tokens. Only the digest of a token's text
+is stored. A rebuild of the metadata does not change tokens.
 """
 
 import logging
@@ -19,7 +18,7 @@ from flotilla_manager.metadata.upsert import insert_missing
 
 logger = logging.getLogger(__name__)
 
-EXPIRED_KEPT_MS = 7 * 24 * 3600 * 1000  # for whoever wonders why a token is refused
+EXPIRED_KEPT_MS = 7 * 24 * 3600 * 1000  # so that an expired token can still be explained
 
 _tokens = tables.tokens
 _COLUMNS = tuple(_tokens.c.keys())
@@ -27,38 +26,35 @@ _ALL = select(_tokens).order_by(_tokens.c.created_ms, _tokens.c.id)
 
 
 class Tokens(Database):
-    """Who may call, and what for."""
+    """Access tokens."""
 
     def create_token(self, epoch: int, token: Token) -> None:
-        """Make a token; to make the same one again changes nothing. Raises TooManyTokens, IdTaken.
+        """Insert a token. Idempotent. Raises TooManyTokens, IdTaken.
 
-        Tokens whose time was over long before are forgotten on this occasion.
+        Also deletes tokens that expired more than `EXPIRED_KEPT_MS` ago.
         """
-        forgotten = _tokens.c.expires_ms < token.created_ms - EXPIRED_KEPT_MS
-        with self.deciding(epoch) as connection:
-            connection.execute(delete(_tokens).where(forgotten))
+        expired = _tokens.c.expires_ms < token.created_ms - EXPIRED_KEPT_MS
+        with self.topology_transaction(epoch) as connection:
+            connection.execute(delete(_tokens).where(expired))
             if connection.execute(insert_missing(self._dialect, _tokens, "id").values(**_values(token))).rowcount == 0:
                 _require_same(connection, token)
             count = connection.execute(select(func.count()).select_from(_tokens)).scalar_one()
             if count > TOKENS_MAX:
-                raise TooManyTokens(f"there are {count - 1} tokens; {TOKENS_MAX} is the limit")
+                raise TooManyTokens(f"the number of tokens is {count - 1}; the limit is {TOKENS_MAX}")
 
     def delete_token(self, epoch: int, token_id: str) -> bool:
-        """Remove a token; tell whether it was there."""
-        with self.deciding(epoch) as connection:
+        """Delete a token; return whether it existed."""
+        with self.topology_transaction(epoch) as connection:
             return connection.execute(delete(_tokens).where(_tokens.c.id == token_id)).rowcount > 0
 
     def list_tokens(self) -> tuple[Token, ...]:
-        """List all tokens, the oldest first."""
-        with self.asking() as connection:
+        """List all tokens, oldest first."""
+        with self.read_statement() as connection:
             return read_tokens(connection)
 
 
 def read_tokens(connection: Connection) -> tuple[Token, ...]:
-    """Read all tokens, the oldest first.
-
-    One that is not understood is left out: it opens nothing, and the others go on.
-    """
+    """Load all tokens, oldest first. Invalid tokens are left out: they grant nothing, and the others stay valid."""
     found = (_token(*row) for row in connection.execute(_ALL))
     return tuple(token for token in found if token is not None)
 
@@ -84,12 +80,12 @@ def _values(token: Token) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=TOKENS_MAX)
-def _token(*row: Any) -> Token | None:  # noqa: ANN401 - as the columns are
-    """Read a row, once: every change of the topology brings all of them, and rows never change."""
+def _token(*row: Any) -> Token | None:  # noqa: ANN401 - values of the columns
+    """Parse a row. Cached, because every new snapshot loads all tokens, and rows never change."""
     values = dict(zip(_COLUMNS, row, strict=True))
     try:
         grants = tuple(Grant.parse(text) for text in values.pop("grants").split())
         return Token(**values, grants=grants)
     except ValueError as error:
-        logger.error("token %s is not used, because it is not understood: %s", values["id"], error)  # noqa: TRY400 - no defect
+        logger.error("invalid token ignored token=%s error=%r", values["id"], str(error))  # noqa: TRY400 - not a bug
         return None

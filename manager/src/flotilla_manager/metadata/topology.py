@@ -1,8 +1,8 @@
 """Topology: topics, their partitions with epochs and replicas, and brokers. Only the writer changes it.
 
-Every change raises the version in the transaction that makes it, so a snapshot of the same version is the same.
-A topic's state only goes forward. From `deleting` on, its name is free and its clients are gone; when it is
-`deleted`, its partitions are gone too, and what stays is a tombstone: what brokers that come late have to be told.
+Every change increments the version in its transaction, so snapshots of one version are equal.
+The state of a topic never goes back. From `deleting` on, its name is free and its clients are deleted. In `deleted`,
+its partitions are deleted too, and the row is a tombstone: brokers that return later must close their replicas.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from flotilla_manager.metadata import tables
 from flotilla_manager.metadata.clock import now_ms
 from flotilla_manager.metadata.database import Database, state_row
-from flotilla_manager.metadata.errors import NotForward, TopicExists, TopicMissing
+from flotilla_manager.metadata.errors import InvalidStateTransition, TopicExists, TopicMissing
 from flotilla_manager.metadata.leadership import writer_of
 from flotilla_manager.metadata.locks import lock_topics
 from flotilla_manager.metadata.tokens import read_tokens
@@ -31,23 +31,23 @@ _replicas = tables.replicas
 
 
 class Unchanged:
-    """Stands for a value that is to stay, where None is a value."""
+    """Default of parameters where None is a value: keep the current value."""
 
 
 UNCHANGED = Unchanged()
 
 
 class Topology(Database):
-    """What only the writer changes and what everybody reads as a snapshot."""
+    """Topics, partitions and brokers: changes by the writer, and snapshots for all managers."""
 
     def version(self) -> int:
-        """Tell the version of the topology: cheap, to see whether a new snapshot is due."""
-        with self.asking() as connection:
+        """Return the version of the topology, a cheap check for changes."""
+        with self.read_statement() as connection:
             return int(state_row(connection).version)
 
     def snapshot(self) -> Snapshot:
-        """Read the whole topology as it was at one moment."""
-        with self.reading() as connection:
+        """Load the whole topology in one transaction."""
+        with self.read_transaction() as connection:
             row = state_row(connection)
             brokers = connection.execute(select(_brokers).order_by(_brokers.c.serial))
             return Snapshot(
@@ -60,8 +60,8 @@ class Topology(Database):
             )
 
     def create_topic(self, epoch: int, topic: Topic) -> Topic:
-        """Begin a topic, in state creating, whatever its state and serial say. Raises TopicExists."""
-        with self.deciding(epoch) as connection:
+        """Insert a topic in state `creating`; its own state and serial are ignored. Raises TopicExists."""
+        with self.topology_transaction(epoch) as connection:
             taken = (_topics.c.name == topic.name) & _topics.c.state.in_(_ALIVE)
             found = connection.execute(select(_topics.c.id).where(taken)).scalar_one_or_none()
             if found is not None:
@@ -69,13 +69,13 @@ class Topology(Database):
             return insert_topic(connection, replace(topic, state=TopicState.CREATING))
 
     def set_topic_state(self, epoch: int, topic_id: str, state: TopicState) -> None:
-        """Take a topic forward; to set the state that it has changes nothing. Raises TopicMissing, NotForward."""
-        with self.deciding(epoch) as connection:
+        """Set the state of a topic. Idempotent. Raises TopicMissing, InvalidStateTransition."""
+        with self.topology_transaction(epoch) as connection:
             current = _state_of(connection, topic_id)
             if _ORDER.index(state) < _ORDER.index(current):
-                raise NotForward(f"topic {topic_id} is {current}: it does not become {state} again")
+                raise InvalidStateTransition(f"topic {topic_id} is {current}; it cannot become {state}")
             if state not in _ALIVE:
-                lock_topics(connection, [topic_id], shared=False)  # from those who commit to it
+                lock_topics(connection, [topic_id], shared=False)  # excludes commits
             connection.execute(update(_topics).where(_topics.c.id == topic_id).values(state=state.value))
             if state not in _ALIVE:
                 self._remove_clients(connection, topic_id)
@@ -93,7 +93,7 @@ class Topology(Database):
         batch_bytes_max: int | Unchanged | None = UNCHANGED,
         compression: str | Unchanged | None = UNCHANGED,
     ) -> None:
-        """Change what is given; None takes a limit, a hint or an owner away. Raises TopicMissing."""
+        """Change the given settings; None removes a limit, a hint or the owner. Raises TopicMissing."""
         given = {
             "retention_ms": retention_ms,
             "retention_bytes": retention_bytes,
@@ -102,34 +102,34 @@ class Topology(Database):
             "compression": compression,
         }
         values = {name: value for name, value in given.items() if not isinstance(value, Unchanged)}
-        with self.deciding(epoch) as connection:
+        with self.topology_transaction(epoch) as connection:
             _state_of(connection, topic_id, _ALIVE)
             if values:
                 connection.execute(update(_topics).where(_topics.c.id == topic_id).values(**values))
 
     def add_partitions(self, epoch: int, topic_id: str, partitions: Sequence[Partition]) -> None:
-        """Give a topic more partitions. Consumers that are there begin at offset 0 of them. Raises TopicMissing."""
-        with self.deciding(epoch) as connection:
+        """Add partitions to a topic. Registered consumers start at offset 0 of them. Raises TopicMissing."""
+        with self.topology_transaction(epoch) as connection:
             _state_of(connection, topic_id, _ALIVE)
             insert_partitions(connection, topic_id, partitions)
 
     def put_broker(self, epoch: int, broker: Broker) -> None:
-        """Make a broker known, or change what is known of it."""
-        with self.deciding(epoch) as connection:
+        """Insert or update a broker, as the writer."""
+        with self.topology_transaction(epoch) as connection:
             put_broker(connection, broker)
 
     def _remove_clients(self, connection: Connection, topic_id: str) -> None:
-        # Consumers are locked in the order of their ids, as by everybody, so that nobody waits in a circle.
-        mine = tables.consumers.c.topic_id == topic_id
-        lock = select(tables.consumers.c.id).where(mine).order_by(tables.consumers.c.id).with_for_update()
+        # Consumers are always locked in the order of their ids, to avoid deadlocks.
+        of_topic = tables.consumers.c.topic_id == topic_id
+        lock = select(tables.consumers.c.id).where(of_topic).order_by(tables.consumers.c.id).with_for_update()
         connection.execute(lock).all()
-        connection.execute(delete(tables.consumers).where(mine))
+        connection.execute(delete(tables.consumers).where(of_topic))
         for table in (tables.producers, tables.holdings, tables.commits):
             connection.execute(delete(table).where(table.c.topic_id == topic_id))
 
 
 def insert_topic(connection: Connection, topic: Topic) -> Topic:
-    """Add a topic with its partitions; return it with its serial."""
+    """Insert a topic with its partitions; return it with its serial."""
     values = _topic_values(topic)
     new = insert(_topics).values(id=topic.id, created_ms=now_ms(), **values).returning(_topics.c.serial)
     serial = connection.execute(new).scalar_one()
@@ -138,7 +138,7 @@ def insert_topic(connection: Connection, topic: Topic) -> Topic:
 
 
 def put_topic(connection: Connection, topic: Topic) -> None:
-    """Insert a topic, or change one that has no partitions; it keeps its serial."""
+    """Insert a topic, or update one without partitions, which keeps its serial."""
     changed = connection.execute(update(_topics).where(_topics.c.id == topic.id).values(**_topic_values(topic)))
     if changed.rowcount:
         insert_partitions(connection, topic.id, topic.partitions)
@@ -159,14 +159,14 @@ def _topic_values(topic: Topic) -> dict[str, Any]:
 
 
 def insert_partitions(connection: Connection, topic_id: str, partitions: Sequence[Partition]) -> None:
-    """Add partitions, each with its current epoch and its members."""
-    lives = [{"topic_id": topic_id, "partition": p.index, "epoch": p.epoch} for p in partitions]
+    """Insert partitions with their current epochs and members."""
+    epochs = [{"topic_id": topic_id, "partition": p.index, "epoch": p.epoch} for p in partitions]
     members = [
-        {**life, "position": position, "broker_id": member}
-        for life, partition in zip(lives, partitions, strict=True)
+        {**epoch, "position": position, "broker_id": member}
+        for epoch, partition in zip(epochs, partitions, strict=True)
         for position, member in enumerate(partition.members)
     ]
-    for table, rows in ((_partitions, lives), (tables.epochs, lives), (_replicas, members)):
+    for table, rows in ((_partitions, epochs), (tables.epochs, epochs), (_replicas, members)):
         if rows:
             connection.execute(insert(table), rows)
 
@@ -180,7 +180,7 @@ def put_broker(connection: Connection, broker: Broker) -> None:
 
 
 def _state_of(connection: Connection, topic_id: str, allowed: Iterable[TopicState] = _ORDER) -> TopicState:
-    """Tell a topic's state, which nobody else changes while the row of `state` is locked. Raises TopicMissing."""
+    """Return the state of a topic, which is stable while the row of `state` is locked. Raises TopicMissing."""
     found = connection.execute(select(_topics.c.state).where(_topics.c.id == topic_id)).scalar_one_or_none()
     if found is None or found not in allowed:
         raise TopicMissing(topic_id, found)
@@ -194,15 +194,15 @@ def _read_topics(connection: Connection) -> tuple[Topic, ...]:
 
 
 def _read_partitions(connection: Connection) -> defaultdict[str, list[Partition]]:
-    """Read the current epoch of every partition, by topic."""
+    """Load the partitions of all topics in their current epochs."""
     joined = _partitions.outerjoin(
         _replicas,
         (_replicas.c.topic_id == _partitions.c.topic_id)
         & (_replicas.c.partition == _partitions.c.partition)
         & (_replicas.c.epoch == _partitions.c.epoch),
     )
-    question = select(_partitions, _replicas.c.broker_id).select_from(joined)
-    ordered = question.order_by(_partitions.c.topic_id, _partitions.c.partition, _replicas.c.position)
+    query = select(_partitions, _replicas.c.broker_id).select_from(joined)
+    ordered = query.order_by(_partitions.c.topic_id, _partitions.c.partition, _replicas.c.position)
     members: dict[tuple[str, int, int], list[str]] = {}
     for row in connection.execute(ordered):
         listed = members.setdefault((row.topic_id, row.partition, row.epoch), [])

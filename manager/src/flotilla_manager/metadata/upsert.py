@@ -1,4 +1,4 @@
-"""INSERT ... ON CONFLICT, which both databases have and SQLAlchemy has once for each. Statements are made once."""
+"""INSERT ... ON CONFLICT for both dialects, with cached statements."""
 
 from functools import cache
 
@@ -8,7 +8,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 @cache
 def upsert(dialect: str, table: Table, *key: str) -> postgresql.Insert | sqlite.Insert:
-    """Insert a row; if there is one with that key, give it the other values of the new one."""
+    """Insert a row, or update the other columns of the row with that key."""
     insert = _insert(dialect, table)
     others = {column.name: insert.excluded[column.name] for column in table.c if column.name not in key}
     return insert.on_conflict_do_update(index_elements=key, set_=others)
@@ -16,7 +16,7 @@ def upsert(dialect: str, table: Table, *key: str) -> postgresql.Insert | sqlite.
 
 @cache
 def insert_missing(dialect: str, table: Table, *key: str) -> postgresql.Insert | sqlite.Insert:
-    """Insert a row unless there is one with that key."""
+    """Insert a row if there is none with that key."""
     return _insert(dialect, table).on_conflict_do_nothing(index_elements=key)
 
 

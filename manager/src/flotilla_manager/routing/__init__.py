@@ -1,1 +1,1 @@
-"""The way to the brokers: who leads, how often to try, and what an end means."""
+"""Requests to partition leaders: leader cache, retries, batching of messages."""

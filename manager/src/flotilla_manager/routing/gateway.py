@@ -1,8 +1,7 @@
-"""Asks the leader of a partition, whoever that is by now, until there is an answer or time is over.
+"""Requests to the leader of a partition, retried until there is a response or the timeout ends.
 
-Leaders change, brokers stop and return; none of that should reach a client that is willing to wait a little. What may
-be asked twice (a question, or a batch with a producer's sequence) is asked again; anything else whose answer was lost
-ends as unknown.
+Leaders change, and brokers stop and return. A client that waits does not notice. Idempotent requests (reads, and
+batches with a producer's sequence) are sent again. Any other request whose response is lost ends as unknown.
 """
 
 import asyncio
@@ -15,132 +14,131 @@ import msgspec
 
 from flotilla.net import Disconnected, Pool, Response
 from flotilla.net.verdicts import Step
+from flotilla.protocol.errors import Refusal
 from flotilla.records import Buffer
-from flotilla.serving import request_ids
-from flotilla.serving.errors import Refusal
+from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Broker, Partition, Topic
 from flotilla_manager.routing.leaders import Leaders
 from flotilla_manager.routing.verdicts import leader_in, next_step, refusal_in
-from flotilla_manager.view import View
+from flotilla_server import request_ids
 
 logger = logging.getLogger(__name__)
 
 _PAUSE_S_MIN = 0.01
 _PAUSE_S_MAX = 0.25
-_TRY_S_MAX = 3.0  # a broker that hangs is left alone after this, if the question may be asked again
+_TRY_S_MAX = 3.0  # timeout of one attempt, if the request can be repeated
 _BATCH = (("content-type", "application/vnd.flotilla.batch"),)
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """A batch is on the disks of a majority."""
+    """Result of an append: the batch is committed."""
 
     base_offset: int
     append_time_ms: int | None
 
 
-class Begins(msgspec.Struct, frozen=True):
-    """Where a partition begins and ends, after records were deleted."""
+class DeleteResult(msgspec.Struct, frozen=True):
+    """Offsets of a partition after delete-records."""
 
     first_offset: int
     next_offset: int
 
 
 _appended = msgspec.json.Decoder(Appended)
-_begins = msgspec.json.Decoder(Begins)
+_delete_result = msgspec.json.Decoder(DeleteResult)
 
 
 class Offsets(NamedTuple):
-    """Where a partition begins, and where its committed records end."""
+    """First and next offset of a partition."""
 
     first: int
     next: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
-    """One request to whoever leads a partition."""
+class LeaderRequest:
+    """A request to the leader of a partition."""
 
     topic: Topic
     index: int
     method: str
     target: str
     body: Buffer = b""
-    wait_s: float = 0.0  # how long the leader may take on purpose
+    wait_s: float = 0.0  # long-poll time of the request
     repeatable: bool = True
-    done: str = "stored"  # what it is when it is done, for people
+    done: str = "stored"  # past participle for error messages
 
     @property
     def changes(self) -> bool:
-        """Whether a lost answer leaves something in doubt."""
+        """Whether a lost response leaves the outcome unknown."""
         return self.method != "GET"
 
 
 class Gateway:
-    """The way to leaders."""
+    """Sends requests to partition leaders."""
 
     def __init__(
         self,
         appends: Pool,
         fetches: Pool,
-        view: View,
+        metadata: MetadataCache,
         clock: Callable[[], float],
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        """Make it. `headers` show brokers that a server of their cluster asks."""
+        """Create it. `headers` authenticate this manager to brokers."""
         self._headers = headers
         self._batch_headers = (*_BATCH, *headers)
         self._appends = appends
         self._fetches = fetches
-        self._view = view
+        self._metadata = metadata
         self._clock = clock
         self.leaders = Leaders()
 
     async def append(
         self, topic: Topic, index: int, batch: Buffer, *, seconds: float, repeatable: bool = True
     ) -> Appended:
-        """Append a batch. Raises Refusal; the code `unknown_outcome` means that nobody knows."""
+        """Append a batch. Raises Refusal, with `unknown_outcome` if the batch may be stored."""
         target = f"/v1/append?topic=id:{topic.id}&partition={index}"
-        question = Question(topic=topic, index=index, method="POST", target=target, body=batch, repeatable=repeatable)
-        response = await self.ask(question, seconds)
+        request = LeaderRequest(
+            topic=topic, index=index, method="POST", target=target, body=batch, repeatable=repeatable
+        )
+        response = await self.send(request, seconds)
         try:
             return _appended.decode(response.body)
         except msgspec.DecodeError as error:
-            raise Refusal("unknown_outcome", f"a broker's answer cannot be read: {error}") from error
+            raise Refusal("unknown_outcome", f"invalid response from a broker: {error}") from error
 
     async def fetch(self, topic: Topic, index: int, query: str, *, seconds: float, wait_s: float = 0.0) -> Response:
-        """Fetch batches; `query` says which ones."""
+        """Fetch batches; `query` has the remaining parameters."""
         target = f"/v1/fetch?topic=id:{topic.id}&partition={index}" + (f"&{query}" if query else "")
-        return await self.ask(
-            Question(topic=topic, index=index, method="GET", target=target, wait_s=wait_s), seconds + wait_s
+        return await self.send(
+            LeaderRequest(topic=topic, index=index, method="GET", target=target, wait_s=wait_s), seconds + wait_s
         )
 
     async def delete_records(self, topic: Topic, index: int, below: int | str, *, seconds: float) -> Offsets:
-        """Delete the records below an offset, or all that are there (`latest`); tell where the partition begins now.
-
-        To say it again changes nothing, so it is asked until there is an answer.
-        """
+        """Delete records below an offset, or all current ones (`latest`); return the new offsets. Idempotent."""
         target = f"/v1/delete-records?topic=id:{topic.id}&partition={index}&offset={below}"
-        question = Question(topic=topic, index=index, method="POST", target=target, done="deleted")
-        response = await self.ask(question, seconds)
+        request = LeaderRequest(topic=topic, index=index, method="POST", target=target, done="deleted")
+        response = await self.send(request, seconds)
         try:
-            found = _begins.decode(response.body)
+            found = _delete_result.decode(response.body)
         except msgspec.DecodeError as error:
-            raise Refusal("unknown_outcome", f"a broker's answer cannot be read: {error}") from error
+            raise Refusal("unknown_outcome", f"invalid response from a broker: {error}") from error
         return Offsets(found.first_offset, found.next_offset)
 
     async def offsets(self, topic: Topic, index: int, *, seconds: float) -> Offsets:
-        """Ask where a partition begins and ends."""
+        """Return the offsets of a partition."""
         response = await self.fetch(topic, index, "offset=latest&max_bytes=1", seconds=seconds)
         return offsets_in(response)
 
     async def describe(self, topic: Topic, partition: Partition, *, seconds: float) -> dict[str, Any]:
-        """Ask a partition's leader about it; without one, any member that answers. Empty if nobody does."""
+        """Describe a partition, from its leader or any member that responds; empty if none does."""
         found: dict[str, Any] = {}
         target = f"/v1/replicas/{topic.id}/{partition.index}/{partition.epoch}"
         first = self.leaders.guess(topic, partition)
-        asked = [first, *(member for member in partition.members if member != first)]
-        while asked:
-            broker = self._view.broker(asked.pop(0))
+        candidates = [first, *(member for member in partition.members if member != first)]
+        while candidates:
+            broker = self._metadata.broker(candidates.pop(0))
             if broker is None:
                 continue
             try:
@@ -154,127 +152,127 @@ class Gateway:
             found = response.json()
             if found["role"] == "leader":
                 return found
-            if found["leader"] in asked:
-                asked = [found["leader"]]
+            if found["leader"] in candidates:
+                candidates = [found["leader"]]
         return {**found, "leader": None}
 
-    async def ask(self, question: Question, seconds: float) -> Response:
-        """Ask until there is an answer. Raises Refusal."""
-        asked = _Asked(question, seconds, self._clock() + seconds)
+    async def send(self, request: LeaderRequest, seconds: float) -> Response:
+        """Send until there is a response. Raises Refusal."""
+        attempts = _Attempts(request, seconds, self._clock() + seconds)
         while True:
             try:
-                topic, partition = self._find(question)
+                topic, partition = self._find(request)
                 broker = self._choose(topic, partition)
             except Refusal as refusal:
-                raise asked.end(refusal) from refusal
-            left_s = asked.deadline - self._clock()
+                raise attempts.end(refusal) from refusal
+            left_s = attempts.deadline - self._clock()
             if left_s <= 0:
-                raise asked.end()
+                raise attempts.end()
             try:
-                response = await self._try(question, broker, left_s)
+                response = await self._try(request, broker, left_s)
             except (Disconnected, TimeoutError, OSError) as error:
-                asked.lost(error, broker)
-                self.leaders.pass_over(topic, partition, broker.id)
-                await self._pause(asked)
+                attempts.lost(error, broker)
+                self.leaders.skip(topic, partition, broker.id)
+                await self._pause(attempts)
                 continue
             step = next_step(response.status, response.body)
             if step is Step.DONE:
                 self.leaders.learn(topic, partition.index, broker.id)
                 return response
-            asked.answered(step, response.body)
-            self._turn_to_next(step, response, topic, partition, broker)
-            if step is not Step.MOVE or asked.pause_s:
-                await self._pause(asked)
-            asked.pause_s = asked.pause_s or _PAUSE_S_MIN
+            attempts.answered(step, response.body)
+            self._choose_next(step, response, topic, partition, broker)
+            if step is not Step.MOVE or attempts.pause_s:
+                await self._pause(attempts)
+            attempts.pause_s = attempts.pause_s or _PAUSE_S_MIN
 
-    def _find(self, question: Question) -> tuple[Topic, Partition]:
-        """Look the partition up anew: it may have been moved, or its topic removed."""
-        topic = self._view.topic_by_id(question.topic.id)
-        if topic is None or question.index >= len(topic.partitions):
-            raise Refusal("unknown_partition", "the topic was removed")
-        return topic, topic.partitions[question.index]
+    def _find(self, request: LeaderRequest) -> tuple[Topic, Partition]:
+        """Look up the partition again: it may have moved, or its topic may be deleted."""
+        topic = self._metadata.topic_by_id(request.topic.id)
+        if topic is None or request.index >= len(topic.partitions):
+            raise Refusal("unknown_partition", "the topic was deleted")
+        return topic, topic.partitions[request.index]
 
     def _choose(self, topic: Topic, partition: Partition) -> Broker:
         for _ in partition.members:
             guess = self.leaders.guess(topic, partition)
-            broker = self._view.broker(guess)
+            broker = self._metadata.broker(guess)
             if broker is not None:
                 return broker
-            self.leaders.pass_over(topic, partition, guess)
-        raise Refusal("unavailable", "no broker that holds the partition is known")
+            self.leaders.skip(topic, partition, guess)
+        raise Refusal("unavailable", "no broker that holds the partition is registered")
 
-    async def _try(self, question: Question, broker: Broker, left_s: float) -> Response:
-        timeout_s = min(left_s, _TRY_S_MAX + question.wait_s) if question.repeatable else left_s
-        headers = self._batch_headers if question.body else self._headers
+    async def _try(self, request: LeaderRequest, broker: Broker, left_s: float) -> Response:
+        timeout_s = min(left_s, _TRY_S_MAX + request.wait_s) if request.repeatable else left_s
+        headers = self._batch_headers if request.body else self._headers
         request_id = request_ids.current()
         if request_id is not None:
             headers = (*headers, ("x-request-id", request_id))
-        pool = self._appends if question.changes else self._fetches
+        pool = self._appends if request.changes else self._fetches
         return await pool.request(
-            broker.url, question.method, question.target, question.body, headers, timeout_s=timeout_s
+            broker.url, request.method, request.target, request.body, headers, timeout_s=timeout_s
         )
 
-    def _turn_to_next(self, step: Step, response: Response, topic: Topic, partition: Partition, broker: Broker) -> None:
+    def _choose_next(self, step: Step, response: Response, topic: Topic, partition: Partition, broker: Broker) -> None:
         leader = leader_in(response.body) if step is Step.MOVE else None
         if leader in partition.members and leader != broker.id:
             self.leaders.learn(topic, partition.index, leader)
         else:
-            self.leaders.pass_over(topic, partition, broker.id)
+            self.leaders.skip(topic, partition, broker.id)
         if step is Step.ELSEWHERE:
-            self._view.refresh_soon()
+            self._metadata.refresh_soon()
 
-    async def _pause(self, asked: "_Asked") -> None:
-        """Wait a moment, longer each time."""
-        asked.pause_s = min(max(_PAUSE_S_MIN, asked.pause_s * 2), _PAUSE_S_MAX)
-        await asyncio.sleep(max(0.0, min(asked.pause_s, asked.deadline - self._clock())))
+    async def _pause(self, attempts: "_Attempts") -> None:
+        """Wait with exponential backoff."""
+        attempts.pause_s = min(max(_PAUSE_S_MIN, attempts.pause_s * 2), _PAUSE_S_MAX)
+        await asyncio.sleep(max(0.0, min(attempts.pause_s, attempts.deadline - self._clock())))
 
 
-class _Asked:
-    """How a question fares. Once it is in doubt, no refusal ends it any other way than as unknown."""
+class _Attempts:
+    """Attempts of a request. Once in doubt, its outcome is unknown whatever error follows."""
 
-    def __init__(self, question: Question, seconds: float, deadline: float) -> None:
-        self._question = question
+    def __init__(self, request: LeaderRequest, seconds: float, deadline: float) -> None:
+        self._request = request
         self._seconds = seconds
-        self._is_doubtful = False
-        self._last = Refusal("unavailable", "no broker that holds the partition answers")
+        self._in_doubt = False
+        self._last = Refusal("unavailable", "no broker that holds the partition responds")
         self.deadline = deadline
         self.pause_s = 0.0
 
     def lost(self, error: Exception, broker: Broker) -> None:
-        """Note that there was no answer. Raises Refusal if that must be the end."""
-        self._last = Refusal("unavailable", f"broker {broker.id} does not answer")
-        if was_sent(error):
-            self._doubt()
+        """Record a missing response. Raises Refusal if the request must not be repeated."""
+        self._last = Refusal("unavailable", f"broker {broker.id} is unreachable")
+        if may_be_sent(error):
+            self._set_in_doubt()
 
     def answered(self, step: Step, body: bytes) -> None:
-        """Note an answer that does not help. Raises Refusal if that must be the end."""
-        if step is Step.ELSEWHERE:  # as far as is known here, the partition is there
-            self._last = Refusal("unavailable", "the brokers have not opened the partition yet; try again")
-        elif step is not Step.DOUBT or not self._question.changes:
+        """Record an error response. Raises Refusal if it is final."""
+        if step is Step.ELSEWHERE:  # the partition exists according to the cache
+            self._last = Refusal("unavailable", "the partition is not open on its brokers yet; try again")
+        elif step is not Step.DOUBT or not self._request.changes:
             self._last = refusal_in(body)
         if step is Step.REFUSED:
             raise self.end()
         if step is Step.DOUBT:
-            self._doubt()
+            self._set_in_doubt()
 
     def end(self, refusal: Refusal | None = None) -> Refusal:
-        """Tell how it ended: as it was refused at last, or unknown."""
-        if self._is_doubtful:
-            text = f"not known to be {self._question.done} after {self._seconds:g} s; it may be, or become so"
+        """Return the final error: the last one, or an unknown outcome."""
+        if self._in_doubt:
+            text = f"timed out after {self._seconds:g} s; the records may be {self._request.done} or not"
             return Refusal("unknown_outcome", text)
         return refusal or self._last
 
-    def _doubt(self) -> None:
-        self._is_doubtful = self._question.changes
-        if not self._question.repeatable:
+    def _set_in_doubt(self) -> None:
+        self._in_doubt = self._request.changes
+        if not self._request.repeatable:
             raise self.end()
 
 
 def offsets_in(response: Response) -> Offsets:
-    """Read the offsets that the answer to a fetch carries."""
+    """Parse the offsets in the headers of a fetch response."""
     return Offsets(int(response.headers[b"flotilla-first-offset"]), int(response.headers[b"flotilla-next-offset"]))
 
 
-def was_sent(error: BaseException) -> bool:
-    """Tell whether a request whose answer is missing may have reached the other side."""
+def may_be_sent(error: BaseException) -> bool:
+    """Return whether a failed request may have reached the server."""
     return not isinstance(error, Disconnected) or error.sent

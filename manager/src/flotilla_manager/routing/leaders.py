@@ -1,33 +1,30 @@
-"""Which broker to ask for a partition: the one that was told to lead it, or the next member in turn.
-
-Pure. What is here is only a guess: the broker that is asked knows better, and says so.
-"""
+"""Cache of partition leaders. Pure. An entry is a hint: a broker that does not lead rejects the request."""
 
 from flotilla_manager.model import Partition, Topic
 
-_PARTITIONS_MAX = 100_000  # guesses are dropped all at once beyond this: they are only guesses
+_PARTITIONS_MAX = 100_000  # the cache is cleared beyond this
 
 
 class Leaders:
-    """Remembers who leads."""
+    """Last known leaders of partitions."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], str] = {}
 
     def guess(self, topic: Topic, partition: Partition) -> str:
-        """Name the broker to ask first."""
+        """Return the broker to try first."""
         known = self._known.get((topic.id, partition.index))
         return known if known in partition.members else partition.members[0]
 
     def learn(self, topic: Topic, index: int, broker: str) -> None:
-        """Take note of who leads."""
+        """Record the leader of a partition."""
         if len(self._known) >= _PARTITIONS_MAX:
             self._known.clear()
         self._known[topic.id, index] = broker
 
-    def pass_over(self, topic: Topic, partition: Partition, broker: str) -> None:
-        """Ask the next member from now on: this one does not answer, or does not know."""
+    def skip(self, topic: Topic, partition: Partition, broker: str) -> None:
+        """Try the next member from now on: this one does not respond or does not lead."""
         if self.guess(topic, partition) != broker:
-            return  # something better was learned meanwhile
+            return  # another leader was learned meanwhile
         at = partition.members.index(broker) if broker in partition.members else -1
         self.learn(topic, partition.index, partition.members[(at + 1) % len(partition.members)])

@@ -1,32 +1,32 @@
-"""What a broker's answer means for a manager: as for everybody, but for what is about itself and not its caller."""
+"""Meaning of a broker's response for a manager. Rejected credentials concern the manager, not its caller."""
 
 from flotilla.net import verdicts
-from flotilla.net.verdicts import Said, Step
-from flotilla.serving.errors import Refusal
+from flotilla.net.verdicts import ErrorResponse, Step
+from flotilla.protocol.errors import Refusal
 
-_STRANGERS = {"unauthorized", "forbidden"}  # about this manager, and not about its caller
+_STRANGERS = {"unauthorized", "forbidden"}  # the manager's credentials, not the caller's
 
 
 def next_step(status: int, body: bytes = b"") -> Step:
-    """Judge an answer by its status, and by the code of the refusal that it holds."""
-    said = verdicts.read(body) if status != 200 else Said()  # noqa: PLR2004 - nothing to read in a success
+    """Decide how to continue, by status and error code."""
+    said = verdicts.read(body) if status != 200 else ErrorResponse()  # noqa: PLR2004 - success has no code
     return Step.LATER if said.code in _STRANGERS else verdicts.next_step(status, said)
 
 
 def leader_in(body: bytes) -> str | None:
-    """Find the leader's id in an answer that says that another one leads."""
+    """Return the leader's id from a `not_leader` response."""
     found = verdicts.read(body).leader.get("id")
     return found if isinstance(found, str) else None
 
 
 def refusal_in(body: bytes) -> Refusal:
-    """Make a broker's refusal one's own."""
+    """Translate a broker's error for the client."""
     said = verdicts.read(body)
     if said.code is None or not said.message:
-        return Refusal("unavailable", "a broker gave an answer that cannot be understood")
+        return Refusal("unavailable", "invalid response from a broker")
     if said.code in _STRANGERS:
         return Refusal(
-            "unavailable", "a broker does not take this manager for one; all servers have to share one secret"
+            "unavailable", "a broker rejected this manager's credentials; all servers must have the same secret"
         )
     refusal = Refusal(said.code, said.message)
     refusal.details = dict(said.details)

@@ -1,1 +1,1 @@
-"""The writer: the one manager that decides about topology, fenced by an epoch."""
+"""The writer: the one manager that changes topology, fenced by an epoch."""

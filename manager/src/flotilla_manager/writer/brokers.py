@@ -1,7 +1,7 @@
-"""What is known of brokers, and changed by the writer: one change at a time, each from what the database says then.
+"""Changes of brokers, one at a time, each decided from a fresh snapshot.
 
-A change that was made from an older look could take back another one: a heartbeat that arrives while somebody removes
-its broker must not bring that back. Placing replicas takes the same turn, so that none goes to a broker that is being
+A change that is decided from an older snapshot could revert another one: a heartbeat that arrives while its broker is
+removed must not add it again. Placement uses the same lock, so that no replica is placed on a broker that is being
 removed.
 """
 
@@ -9,122 +9,124 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from flotilla.serving.errors import Refusal
+from flotilla.protocol.errors import Refusal, not_found
 from flotilla_manager.metadata import AsyncMetadata
+from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Broker, Snapshot, replicas_per_broker
-from flotilla_manager.view import View
-from flotilla_manager.writer.reports import Beat
+from flotilla_manager.writer.reports import Heartbeat
 
-BROKERS_MAX = 1000  # a broker takes addresses of little more
+BROKERS_MAX = 1000  # brokers accept slightly more addresses
 
 Decision = Callable[[Broker | None, Snapshot], Broker]
 
 
-class Brokers:
-    """The writer's hand on what is known of brokers."""
+class BrokerRegistry:
+    """Changes brokers in the database."""
 
-    def __init__(self, database: AsyncMetadata, view: View, turn: asyncio.Lock) -> None:
+    def __init__(self, database: AsyncMetadata, metadata: MetadataCache, lock: asyncio.Lock) -> None:
         self._database = database
-        self._view = view
-        self._turn = turn
+        self._metadata = metadata
+        self._lock = lock
 
     async def change(self, epoch: int, id_: str, decide: Decision) -> Broker:
-        """Decide about a broker, from what is known now; to decide for what is there changes nothing.
+        """Apply a decision to a broker. Writes nothing if the broker stays the same.
 
-        Raises what `decide` raises, and MetadataError.
+        Raises the errors of `decide`, and MetadataError.
         """
-        await self._view.refresh()  # while the database is away, everybody fails here, and nobody in turn
-        async with self._turn:
-            await self._view.refresh()
-            snapshot = self._view.snapshot
-            assert snapshot is not None  # noqa: S101 - it has just been read
+        await self._metadata.refresh()  # without the database, requests fail here and not one by one under the lock
+        async with self._lock:
+            await self._metadata.refresh()
+            snapshot = self._metadata.snapshot
+            assert snapshot is not None  # noqa: S101 - refreshed above
             known = snapshot.brokers_by_id.get(id_)
             broker = decide(known, snapshot)
             if broker != known:
                 await self._database.call(self._database.store.put_broker, epoch, broker)
-                await self._view.refresh()
+                await self._metadata.refresh()
         return broker
 
 
 # -- decisions ------------------------------------------------------------------------------------------------
 
 
-def hear(beat: Beat) -> Decision:
-    """Take a broker's word about itself. One that was removed stays so; a new one needs room."""
+def from_heartbeat(heartbeat: Heartbeat) -> Decision:
+    """Update a broker from its heartbeat, or register it. A removed broker stays removed."""
 
     def decide(known: Broker | None, snapshot: Snapshot) -> Broker:
         if known is not None and known.removed:
             return known
         if known is None:
             check_room(snapshot)
-        return beat.to_broker(known)
+        return heartbeat.to_broker(known)
 
     return decide
 
 
-def add(beat: Beat) -> Decision:
-    """Let a broker take part, whatever was decided about it before."""
+def add(heartbeat: Heartbeat) -> Decision:
+    """Register a broker, also if it was removed."""
 
     def decide(known: Broker | None, snapshot: Snapshot) -> Broker:
         if known is None or known.removed:
             check_room(snapshot)
-        return replace(beat.to_broker(known), removed=False, wanted=True)
+        return replace(heartbeat.to_broker(known), removed=False, wanted=True)
 
     return decide
 
 
 def remove(known: Broker | None, snapshot: Snapshot) -> Broker:
-    """Do without a broker that holds nothing."""
+    """Remove a broker that holds no replicas."""
     broker = registered(known)
     held = replicas_per_broker(snapshot.topics).get(broker.id, 0)
     if held:
         replicas = "1 replica" if held == 1 else f"{held} replicas"
-        raise Refusal("conflict", f"Broker {broker.id} holds {replicas}; it can be removed when it holds none.")
+        raise Refusal(
+            "conflict", f"Broker {broker.id} holds {replicas}; only a broker without replicas can be removed."
+        )
     return replace(broker, removed=True, active=False)
 
 
 def cordon(*, cordoned: bool) -> Decision:
-    """Keep new replicas and leaders away from a broker, or let them come."""
+    """Cordon or uncordon a broker."""
     return lambda known, _: replace(registered(known), cordoned=cordoned)
 
 
-def instruct(*, rack: str | None, wanted: bool, cordoned: bool) -> Decision:
-    """Take an operator's word about a broker."""
+def configure(*, rack: str | None, wanted: bool, cordoned: bool) -> Decision:
+    """Set rack, `wanted` and `cordoned`, as the operator requests."""
 
     def decide(known: Broker | None, _: Snapshot) -> Broker:
         broker = registered(known)
-        removed = broker.removed and not wanted  # one that is wanted again takes part again
+        removed = broker.removed and not wanted  # a wanted broker is not removed
         return replace(broker, rack=rack or broker.rack, wanted=wanted, cordoned=cordoned, removed=removed)
 
     return decide
 
 
 def registered(broker: Broker | None) -> Broker:
-    """Raise Refusal unless a broker is known."""
+    """Return the broker. Raises Refusal if it is None."""
     if broker is None:
-        raise Refusal("not_found", "No such broker has registered.")
+        raise not_found("broker", "No such broker has registered.")
     return broker
 
 
 def check_room(snapshot: Snapshot) -> None:
-    """Refuse one broker more than there can be."""
+    """Check the limit of brokers. Raises Refusal."""
     count = sum(not broker.removed for broker in snapshot.brokers)
     if count >= BROKERS_MAX:
-        text = f"{count} brokers are registered; {BROKERS_MAX} is the limit. Remove those that are gone."
+        text = f"{count} brokers are registered; the limit is {BROKERS_MAX}. Remove unused brokers."
         raise Refusal("conflict", text)
 
 
 def find(snapshot: Snapshot, host: str) -> Broker:
-    """Find a broker by its address or its id. Raises Refusal.
+    """Find a broker by name, address or id. Raises Refusal.
 
-    A broker that has lost its disk comes back under a new id, at the address of the old one: the one that lives is
-    meant, unless the id is given.
+    A broker that lost its disk returns with a new id at the same address. An address means the active one.
     """
-    here = [broker for broker in snapshot.brokers if host in _names(broker) and not broker.removed]
+    registered = [broker for broker in snapshot.brokers if not broker.removed]
+    here = [broker for broker in registered if host in {broker.id, broker.url, broker.address}]
+    here = here or [broker for broker in registered if broker.name == host]
     if not here:
         raise Refusal("bad_request", f"No broker is registered at {host}.")
-    return next((broker for broker in here if broker.active), here[-1])
-
-
-def _names(broker: Broker) -> set[str]:
-    return {broker.id, broker.url, broker.address}
+    active = [broker for broker in here if broker.active]
+    if len({broker.address for broker in active}) > 1:
+        raise Refusal("bad_request", f"Several brokers have the name {host}; use the address or the id of one.")
+    return active[0] if active else here[-1]

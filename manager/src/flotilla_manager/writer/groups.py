@@ -1,12 +1,11 @@
-"""The writer's side of consumer groups: who is in them, and who fell silent.
+"""Coordinator of consumer groups: membership, assignment and session timeouts.
 
-What a group becomes is decided by pure functions (`flotilla.groups.membership`). Here every change is written
-to the database first, under the writer's epoch, and only then remembered and told. Of each group, one change is made at
-a time. Groups that have members are kept in memory; if a write fails, nobody knows what is true, and the group is read
-again. Signs of life change memory only.
+Pure functions decide (`flotilla.groups.membership`). Every change is written to the database first, fenced by the
+writer's epoch, and then applied in memory. Changes of one group run one after another. Groups with members are cached.
+A group is loaded again after a failed write, whose outcome is unknown. Heartbeats change memory only.
 
-Deadlines are by the clock of this process. A new writer, and one whose process stood still, has not listened to
-anybody: everybody gets a full timeout. While there is no writer, members keep what they have, and commit.
+Deadlines use the clock of this process. After a change of the writer, and after a pause of the process, all members get
+a full session timeout. Without a writer, members keep their partitions and commit.
 """
 
 import asyncio
@@ -16,12 +15,12 @@ from contextlib import asynccontextmanager, contextmanager
 from weakref import WeakValueDictionary
 
 from flotilla.groups import membership
-from flotilla.groups.listening import Kept
 from flotilla.groups.offsets import Commit
-from flotilla.groups.state import Group, Member, Place, Strategy, Subscribed, Topology
-from flotilla.groups.telling import Answer, Beaten, answer, answer_beat
+from flotilla.groups.responses import AssignmentResponse, HeartbeatResponse, assignment_response, heartbeat_response
+from flotilla.groups.sessions import GroupSessions
+from flotilla.groups.state import Group, GroupTopic, Member, PartitionId, Strategy, Topology
 from flotilla.limits import GROUP_MEMBERS_MAX, GROUP_PARTITIONS_MAX, GROUPS_MAX
-from flotilla.serving.errors import Refusal
+from flotilla.protocol.errors import Refusal
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata.errors import (
     Fenced,
@@ -32,51 +31,51 @@ from flotilla_manager.metadata.errors import (
     TooManyGroups,
     TopicMissing,
 )
+from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Snapshot
-from flotilla_manager.view import View
 from flotilla_manager.writer.leadership import Leadership
 
 logger = logging.getLogger(__name__)
 
 SWEEP_S = 0.5
-_ASLEEP_S = 2.0  # a wait that took so much longer than it should: the process stood still
-_LATE_S = 0.1  # so much longer: it was too busy to listen
-_TURN_S = 10.0  # for one's turn with a group
-_PAGE = 200  # groups that are read at once
+_PAUSED_S = 2.0  # a wait that is longer by this: the process was paused
+_LATE_S = 0.1  # a wait that is longer by this: the loop was busy
+_LOCK_S = 10.0  # longest wait for the lock of a group
+_PAGE = 200  # groups per query
 _ID_BYTES = 16
-_CHANGED = "The group changed in a way that was not expected; try again."
-_REMOVED = "A topic of the group was removed just now; try again."
-_BUSY = "Others are changing this group, and it takes long; try again."
-_CERTAIN = (GroupHasMembers, GroupMissing, TooManyGroups)  # the database says that it changed nothing
+_CHANGED = "The group was changed by another request; try again."
+_REMOVED = "A topic of the group was deleted during the request; try again."
+_BUSY = "Timed out waiting for other changes of this group; try again."
+_CERTAIN = (GroupHasMembers, GroupMissing, TooManyGroups)  # nothing was written
 
 
-class Groups:
-    """Consumer groups. Calls raise Refusal if this manager is not the writer now, GroupError, MetadataError."""
+class GroupCoordinator:
+    """Coordinates groups. Raises Refusal if this manager is not the writer, GroupError, MetadataError."""
 
     def __init__(
         self,
         leadership: Leadership,
         database: AsyncMetadata,
-        view: View,
+        metadata: MetadataCache,
         *,
         clock: Callable[[], float],
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._leadership = leadership
         self._database = database
-        self._view = view
+        self._metadata = metadata
         self._clock = clock
         self._random_bytes = random_bytes
-        self._kept: dict[str, Kept] = {}
-        self._doubtful: set[str] = set()  # groups to be read again before anything is said of them
-        self._opened: int | None = None  # the epoch in which all groups with members were read
+        self._kept: dict[str, GroupSessions] = {}
+        self._doubtful: set[str] = set()  # groups to load again before use
+        self._opened: int | None = None  # epoch in which all groups with members were loaded
         self._opening = asyncio.Lock()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._topology: tuple[Snapshot, Topology] | None = None
-        self._trouble = ""
+        self._last_error = ""
 
     def known(self, name: str) -> Group | None:
-        """Look up a group that has members, as far as is known here."""
+        """Return a cached group that has members."""
         kept = self._kept.get(name) if self._opened == self._leadership.epoch else None
         return None if kept is None else kept.group
 
@@ -84,8 +83,8 @@ class Groups:
 
     async def join(
         self, name: str, member_id: str | None, topics: Collection[str], timeout_ms: int, strategy: Strategy
-    ) -> Answer:
-        """Let a member in, or begin a new life of one that is there. The topics are there."""
+    ) -> AssignmentResponse:
+        """Add a member, or replace the member with this id. The topics must exist."""
         id_ = member_id or self._random_bytes(_ID_BYTES).hex()
 
         def decide(group: Group) -> Group:
@@ -94,32 +93,34 @@ class Groups:
             return membership.join(group, id_, topics, timeout_ms, strategy, topology)
 
         group = await self._change(name, decide, heard_of=id_)
-        logger.info("group %s: %s joined; generation %d", name, id_, group.generation)
-        return answer(group, id_)
+        logger.info("member joined group=%s member=%s generation=%d", name, id_, group.generation)
+        return assignment_response(group, id_)
 
-    async def sync(self, name: str, member_id: str, generation: int, owned: Collection[Place]) -> Answer:
-        """Hear what a member has, and tell it what it should have."""
+    async def sync(
+        self, name: str, member_id: str, generation: int, owned: Collection[PartitionId]
+    ) -> AssignmentResponse:
+        """Record the partitions that a member owns; return its assignment."""
         group = await self._change(
             name, lambda group: membership.sync(group, member_id, generation, owned), heard_of=member_id
         )
-        return answer(group, member_id)
+        return assignment_response(group, member_id)
 
-    async def heartbeat(self, name: str, member_id: str, generation: int, held: int | None = None) -> Beaten:
-        """Hear that a member lives, and how many partitions it has if it says so. The database is not asked."""
+    async def heartbeat(self, name: str, member_id: str, generation: int, held: int | None = None) -> HeartbeatResponse:
+        """Extend a member's session. `held` is its number of partitions. Does not use the database."""
         group = await self._find(name)
         member = membership.check(group, member_id, generation)
         self._hear(name, member)
-        return answer_beat(group, member, generation, held)
+        return heartbeat_response(group, member, generation, held)
 
     async def leave(self, name: str, member_id: str, generation: int) -> None:
-        """Let a member go."""
+        """Remove a member that leaves."""
         await self._change(name, lambda group: membership.leave(group, member_id, generation, self._topics()))
-        logger.info("group %s: %s left", name, member_id)
+        logger.info("member left group=%s member=%s", name, member_id)
 
-    # -- whoever looks after groups -----------------------------------------------------------------------
+    # -- administration -----------------------------------------------------------------------
 
     async def reset(self, name: str, commits: Sequence[Commit], *, force: bool) -> None:
-        """Have a group go on elsewhere. By force, its members are taken out: their next commit would undo it."""
+        """Reset committed offsets. `force` removes members, whose next commits would undo the reset."""
 
         def decide(group: Group) -> Group:
             if group.members and not force:
@@ -127,92 +128,92 @@ class Groups:
             return membership.remove(group, list(group.members), self._topics()) if group.members else group
 
         await self._change(name, decide, commits=commits)
-        logger.info("group %s was reset in %d partitions", name, len(commits))
+        logger.info("group offsets reset group=%s partitions=%d", name, len(commits))
 
     async def delete(self, name: str, *, force: bool) -> None:
-        """Remove a group and its commits."""
-        async with self._alone(name) as epoch:
+        """Delete a group and its commits."""
+        async with self._locked(name) as epoch:
             kept = self._kept.get(name)
             if kept is not None and not force:
                 raise GroupHasMembers(name, len(kept.group.members))
             with self._in_doubt(name):
                 await self._database.call(self._database.store.delete_group, epoch, name, force=force)
             self._kept.pop(name, None)
-        logger.info("group %s was removed", name)
+        logger.info("group deleted group=%s", name)
 
     async def run(self) -> None:
-        """Look for members that fell silent and for topics that changed, until cancelled."""
+        """Sweep groups periodically, until cancelled."""
         sweeping: asyncio.Task[None] | None = None
         try:
             while True:
                 began = self._clock()
                 await asyncio.sleep(SWEEP_S)
                 late_s = self._clock() - began - SWEEP_S
-                if late_s > _ASLEEP_S:
-                    self.forgive()
+                if late_s > _PAUSED_S:
+                    self.extend_deadlines()
                 elif late_s > _LATE_S:
                     for kept in self._kept.values():
-                        kept.wait_longer(late_s)
+                        kept.extend(late_s)
                 if self._leadership.epoch is not None and (sweeping is None or sweeping.done()):
-                    # Beside this loop: a database that takes its time must not look as if the process had slept.
-                    sweeping = asyncio.get_running_loop().create_task(self._sweep_or_say(self._clock()))
+                    # In a task of its own: a slow database must not look like a pause of the process.
+                    sweeping = asyncio.get_running_loop().create_task(self._sweep_and_log(self._clock()))
         finally:
             if sweeping is not None:
                 sweeping.cancel()
 
-    def forgive(self) -> None:
-        """Give everybody a full timeout: it is not known whether they were silent."""
+    def extend_deadlines(self) -> None:
+        """Give all members a full session timeout: their heartbeats may have been missed."""
         for kept in self._kept.values():
-            kept.forgive(self._clock())
+            kept.restart(self._clock())
 
     async def sweep(self, now: float) -> None:
-        """Take out who was silent until `now`, and fit in topics that appeared, grew or went. Raises MetadataError."""
-        await self._open(self._epoch())
+        """Remove expired members, and reassign after changes of topics. Raises MetadataError."""
+        await self._open(self._leadership.require_epoch())
         for name in list(self._doubtful):
-            async with self._alone(name) as epoch:
+            async with self._locked(name) as epoch:
                 await self._load(epoch, name)
         topology, refused = self._topics(), None
         for name, kept in list(self._kept.items()):
-            if kept.fitted is topology and not kept.silent(now):
+            if kept.topology is topology and not kept.expired(now):
                 continue
             try:
-                async with self._alone(name) as epoch:
-                    await self._tend(epoch, name, now)
+                async with self._locked(name) as epoch:
+                    await self._sweep_group(epoch, name, now)
             except Refusal as error:
-                refused = error  # it is this group's trouble: the others have their turn all the same
+                refused = error  # only this group fails; continue with the others
         if refused is not None:
             raise refused
 
-    async def _sweep_or_say(self, now: float) -> None:
+    async def _sweep_and_log(self, now: float) -> None:
         try:
             await self.sweep(now)
-            self._trouble = ""
+            self._last_error = ""
         except Fenced as error:
             self._leadership.lose(error.epoch, str(error))
         except (MetadataError, Refusal) as error:
-            if str(error) != self._trouble:
-                logger.warning("groups could not be looked after: %s", error)
-            self._trouble = str(error)
+            if str(error) != self._last_error:
+                logger.warning("group sweep failed error=%r", str(error))
+            self._last_error = str(error)
         except Exception as error:
-            if repr(error) != self._trouble:
-                logger.exception("groups could not be looked after")
-            self._trouble = repr(error)
+            if repr(error) != self._last_error:
+                logger.exception("group sweep failed")
+            self._last_error = repr(error)
 
-    async def _tend(self, epoch: int, name: str, now: float) -> None:
+    async def _sweep_group(self, epoch: int, name: str, now: float) -> None:
         kept = self._kept.get(name)
         if kept is None:
             return
-        topology = self._topics()  # as they are now: the group may know of some that came while others had their turn
-        silent = kept.silent(now)
-        after = membership.remove(kept.group, silent, topology) if silent else kept.group
-        after = membership.refit(after, topology)
+        topology = self._topics()  # read again: topics may have changed during the sweep
+        expired = kept.expired(now)
+        after = membership.remove(kept.group, expired, topology) if expired else kept.group
+        after = membership.apply_topology(after, topology)
         await self._save(epoch, kept.group, after)
-        if silent:
-            logger.info("group %s: %s fell silent", name, ", ".join(silent))
+        if expired:
+            logger.info("members expired group=%s members=%s", name, ",".join(expired))
         if name in self._kept:
-            self._kept[name].fitted = topology
+            self._kept[name].topology = topology
 
-    # -- one change after the other -----------------------------------------------------------------------
+    # -- serialized changes -----------------------------------------------------------------------
 
     async def _change(
         self,
@@ -222,7 +223,7 @@ class Groups:
         heard_of: str | None = None,
         commits: Sequence[Commit] = (),
     ) -> Group:
-        async with self._alone(name) as epoch:
+        async with self._locked(name) as epoch:
             before = await self._load(epoch, name)
             after = decide(before)
             await self._save(epoch, before, after, commits)
@@ -233,23 +234,23 @@ class Groups:
     def _hear(self, name: str, member: Member) -> None:
         kept = self._kept.get(name)
         if kept is not None:
-            kept.hear(member, self._clock())
+            kept.renew(member, self._clock())
 
     async def _find(self, name: str) -> Group:
-        """Look a group up, as it is or was a moment ago."""
-        await self._open(self._epoch())
+        """Return a group from the cache, or load it."""
+        await self._open(self._leadership.require_epoch())
         kept = self._kept.get(name)
         if kept is None and name in self._doubtful:
-            async with self._alone(name) as epoch:
+            async with self._locked(name) as epoch:
                 return await self._load(epoch, name)
         return Group(name=name) if kept is None else kept.group
 
     async def _load(self, epoch: int, name: str) -> Group:
-        """Take a group from memory, or read it."""
+        """Return a group from the cache, or load it under the epoch."""
         kept = self._kept.get(name)
         if kept is not None:
             return kept.group
-        group = await self._database.call(self._database.store.take_group, epoch, name)
+        group = await self._database.call(self._database.store.load_group_as_writer, epoch, name)
         self._require(epoch)
         self._doubtful.discard(name)
         self._keep(group)
@@ -264,25 +265,25 @@ class Groups:
         self._keep(after)
 
     def _keep(self, group: Group) -> None:
-        """Remember a group that has members."""
+        """Cache a group that has members."""
         if not group.members:
             self._kept.pop(group.name, None)
         elif group.name in self._kept:
-            self._kept[group.name].become(group, self._clock())
+            self._kept[group.name].update(group, self._clock())
         else:
-            self._kept[group.name] = Kept(group, self._clock())
+            self._kept[group.name] = GroupSessions(group, self._clock())
 
     @asynccontextmanager
-    async def _alone(self, name: str) -> AsyncIterator[int]:
-        """Wait for one's turn with a group; tell the writer's epoch. Raises Refusal if it does not come."""
+    async def _locked(self, name: str) -> AsyncIterator[int]:
+        """Lock a group; yield the writer's epoch. Raises Refusal after a timeout."""
         lock = self._locks.setdefault(name, asyncio.Lock())
         try:
-            async with asyncio.timeout(_TURN_S):
+            async with asyncio.timeout(_LOCK_S):
                 await lock.acquire()
         except TimeoutError:
             raise Refusal("unavailable", _BUSY) from None
         try:
-            epoch = self._epoch()
+            epoch = self._leadership.require_epoch()
             await self._open(epoch)
             yield epoch
         finally:
@@ -290,7 +291,7 @@ class Groups:
 
     @contextmanager
     def _in_doubt(self, name: str) -> Iterator[None]:
-        """Forget a group if it is not certain what was written."""
+        """Drop a group from the cache if the outcome of a write is unknown."""
         try:
             yield
         except _CERTAIN:
@@ -298,24 +299,24 @@ class Groups:
         except BaseException as error:
             self._kept.pop(name, None)
             self._doubtful.add(name)
-            if len(self._doubtful) > GROUPS_MAX:  # names that nobody asks for again: read everything anew instead
+            if len(self._doubtful) > GROUPS_MAX:  # too many: load all groups again instead
                 self._opened = None
             if isinstance(error, GroupChanged):
-                logger.warning("%s", error)
+                logger.warning("group state conflict group=%s error=%r", name, str(error))
                 raise Refusal("unavailable", _CHANGED) from error
             if isinstance(error, TopicMissing):
-                self._view.refresh_soon()
+                self._metadata.refresh_soon()
                 raise Refusal("unavailable", _REMOVED) from error
             raise
 
     async def _open(self, epoch: int) -> None:
-        """Read all groups that have members, once in the writer's life. Nobody changes any before that."""
+        """Load all groups that have members, once per epoch and before any change."""
         if self._opened == epoch:
             return
         async with self._opening:
             if self._opened == epoch:
                 return
-            await self._view.refresh()  # topics that are there must not seem to be gone
+            await self._metadata.refresh()  # existing topics must not look deleted
             found: list[Group] = []
             while True:
                 after = found[-1].name if found else ""
@@ -330,34 +331,27 @@ class Groups:
                 self._keep(group)
             self._opened = epoch
 
-    def _epoch(self) -> int:
-        if self._leadership.epoch is None:
-            raise Refusal("unavailable", "There is no writer at the moment; try again.")
-        return self._leadership.epoch
-
     def _require(self, epoch: int) -> None:
-        """Refuse to remember what was true for an earlier life of this writer."""
+        """Raise Refusal if the groups were loaded in another epoch."""
         if self._opened != epoch:
-            raise Refusal("unavailable", "Another manager was the writer meanwhile; try again.")
+            raise Refusal("unavailable", "Another manager became the writer during the request; try again.")
 
     def _topics(self) -> Topology:
-        """The topics that can be used; the same object as long as nothing has changed."""
-        snapshot = self._view.snapshot
-        if snapshot is None:
-            raise Refusal("unavailable", "The metadata is not known yet; try again.")
+        """Return the ready topics; the same object as long as nothing has changed."""
+        snapshot = self._metadata.require_snapshot()
         if self._topology is None or self._topology[0] is not snapshot:
-            found = {name: Subscribed(topic.id, len(topic.partitions)) for name, topic in snapshot.ready.items()}
+            found = {name: GroupTopic(topic.id, len(topic.partitions)) for name, topic in snapshot.ready.items()}
             is_same = self._topology is not None and self._topology[1] == found
             self._topology = (snapshot, self._topology[1] if self._topology and is_same else found)
         return self._topology[1]
 
 
 def check_room(group: Group, member_id: str, topics: Collection[str], topology: Topology) -> None:
-    """Refuse a member that would be too many, or would bring too many partitions. Raises Refusal."""
+    """Check the limits of members and partitions. Raises Refusal."""
     if member_id not in group.members and len(group.members) >= GROUP_MEMBERS_MAX:
-        text = f"group '{group.name}' has {len(group.members)} members; {GROUP_MEMBERS_MAX} is the limit"
+        text = f"group '{group.name}' has {len(group.members)} members; the limit is {GROUP_MEMBERS_MAX}"
         raise Refusal("conflict", text)
     total = sum(topology[name].partitions for name in group.topics.union(topics) if name in topology)
     if total > GROUP_PARTITIONS_MAX:
-        text = f"the topics of group '{group.name}' have {total} partitions; {GROUP_PARTITIONS_MAX} is the limit"
+        text = f"the topics of group '{group.name}' have {total} partitions; the limit is {GROUP_PARTITIONS_MAX}"
         raise Refusal("conflict", text)

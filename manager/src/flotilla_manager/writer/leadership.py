@@ -1,10 +1,9 @@
-"""Whether this manager is the writer: it takes over when there is none, and gives way when there is another.
+"""Writer role of this manager: take over if there is no live writer, stand by otherwise.
 
-Safety does not depend on this: the database checks the epoch in every transaction, brokers check it in every order.
-What is here only keeps two that may both be the writer from taking over from each other again and again: one that
-finds another writer alive stands by, and takes over when that one's beat has not changed for some seconds. Clocks of
-other machines do not matter. Seconds in which this manager slept, or in which the database did not answer, say nothing
-about the other one: between two looks, only a little time counts.
+Safety does not depend on it: the database checks the epoch in every transaction, and brokers in every command. This
+module prevents two candidates from replacing each other repeatedly. A standby takes over when the writer's heartbeat
+counter has not changed for `SILENT_S`, by its own clock. Pauses of this process and of the database do not count: each
+check adds at most `_STEP_S_MAX`.
 """
 
 import asyncio
@@ -12,6 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from flotilla.protocol.errors import Refusal
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata.errors import Fenced, MetadataError
 from flotilla_manager.model import Writer
@@ -19,20 +19,20 @@ from flotilla_manager.model import Writer
 logger = logging.getLogger(__name__)
 
 BEAT_S = 1.0
-SILENT_S = 4.0  # a writer whose beat has not changed for this long is not there any more
-_STEP_S_MAX = 2 * BEAT_S  # of silence, from one look to the next: what is longer was our own or the database's
+SILENT_S = 4.0  # takeover after this time without a heartbeat
+_STEP_S_MAX = 2 * BEAT_S  # longest silence counted between two checks
 
 
 @dataclass(frozen=True)
 class Watched:
-    """Another writer, and for how long it has been seen to do nothing."""
+    """Another writer, and the time since its last heartbeat."""
 
     writer: Writer
     at: float
     silent_s: float = 0.0
 
     def again(self, writer: Writer, asked_at: float, now: float) -> "Watched":
-        """Look once more. What is answered may be as old as the question, so silence ends with the question."""
+        """Add an observation. Silence counts up to the start of the query, because the result may be as old as that."""
         if writer != self.writer:
             return Watched(writer, now)
         step_s = min(max(asked_at - self.at, 0.0), _STEP_S_MAX)
@@ -40,7 +40,7 @@ class Watched:
 
 
 class Leadership:
-    """This manager's claim to be the writer."""
+    """Writer role of this manager. `epoch` is None while it is not the writer."""
 
     def __init__(
         self,
@@ -61,25 +61,25 @@ class Leadership:
         self.since = 0.0
 
     async def run(self) -> None:
-        """Be the writer, or stand by, until cancelled."""
-        trouble = ""
+        """Send heartbeats as the writer, or stand by, until cancelled."""
+        last_error = ""
         while True:
             try:
                 await self.look()
-                trouble = ""
+                last_error = ""
             except MetadataError as error:
-                if str(error) != trouble:
-                    logger.warning("the writer's place could not be looked after: %s", error)
-                trouble = str(error)
+                if str(error) != last_error:
+                    logger.warning("writer election failed error=%r", str(error))
+                last_error = str(error)
             await asyncio.sleep(BEAT_S)
 
     async def look(self) -> None:
-        """Beat if this is the writer; take over if nobody is. Raises MetadataError."""
+        """Send a heartbeat as the writer; otherwise take over if there is no live writer. Raises MetadataError."""
         if self._is_retired:
             return
         if self.epoch is not None:
             try:
-                await self._database.call(self._database.store.beat, self.epoch)
+                await self._database.call(self._database.store.heartbeat, self.epoch)
             except Fenced as error:
                 self.lose(error.epoch, str(error))
             return
@@ -90,30 +90,36 @@ class Leadership:
             self._take(epoch)
 
     def _take(self, epoch: int) -> None:
-        if self._is_retired:  # meanwhile
+        if self._is_retired:  # during the call
             return
         self.epoch, self.since, self._has_led, self._watched = epoch, self._clock(), True, None
-        logger.info("this manager is the writer now, with epoch %d", epoch)
+        logger.info("became writer epoch=%d", epoch)
         self._on_taken()
 
     def lose(self, epoch: int, reason: str) -> None:
-        """Stop deciding: there is another writer. What an earlier epoch of this manager meets with says nothing."""
+        """Give up the role because another writer took over. Ignored if `epoch` is not the current one."""
         if self.epoch == epoch:
-            logger.warning("this manager is not the writer any more: %s; it stands by", reason)
+            logger.warning("lost writer role, standing by epoch=%d reason=%r", epoch, reason)
             self.epoch = self._watched = None
 
+    def require_epoch(self) -> int:
+        """Return the writer's epoch. Raises Refusal if this manager is not the writer."""
+        if self.epoch is None:
+            raise Refusal("unavailable", "No writer is active; try again.")
+        return self.epoch
+
     def retire(self) -> None:
-        """Decide nothing any more, for good: this manager is about to end."""
+        """Give up the role permanently, before the process ends."""
         self._is_retired = True
         self.epoch = None
 
     def _may_take_over(self, writer: Writer, asked_at: float) -> bool:
-        """Tell whether there is no living writer. One that was started at the same address has replaced the old one."""
+        """Return whether there is no live writer. A restart at the same URL replaces the old process."""
         if not writer.epoch or not writer.url or (writer.url == self._url and not self._has_led):
             return True
         now = self._clock()
         if self._watched is None:
-            logger.info("the manager at %s is the writer, with epoch %d; standing by", writer.url, writer.epoch)
+            logger.info("standing by writer=%s epoch=%d", writer.url, writer.epoch)
             self._watched = Watched(writer, now)
         else:
             self._watched = self._watched.again(writer, asked_at, now)

@@ -1,7 +1,7 @@
-"""What brokers say of themselves, every second: kept in memory, judged by the writer's own clock.
+"""Last heartbeats of brokers, kept in memory and timed by the writer's clock.
 
-A heartbeat may come from anything. What it says is checked before it is taken: whatever is in a report can be stored by
-any database, and its address can be asked for.
+A broker announces its heartbeat interval, and is inactive after three intervals without a heartbeat. Heartbeats are
+validated: every accepted value can be stored in the database, and the address can be part of a URL.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from flotilla.limits import TOPIC_NAME
+from flotilla.limits import MANAGER_HEARTBEAT_S_MAX, MANAGER_HEARTBEAT_S_MIN, TOPIC_NAME
 from flotilla_manager.model import Broker, Replica
-from flotilla_manager.planning import Book, Report
+from flotilla_manager.planning import Peers, Report
 
-BEAT_S = 1.0
+INTERVAL_S = 1.0  # default, also for brokers of 0.2, which announce none
 MISSED_MAX = 3
 _NUMBER_MAX = (1 << 63) - 1
 _REPLICAS_MAX = 50_000
@@ -24,15 +24,17 @@ _REPLICAS_MAX = 50_000
 # Python's $ also matches before a last line break.
 Id = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")]
 Host = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[^\s\x00-\x1f\x7f/?#@]+$(?!\n)")]
+Name = Annotated[str, Meta(max_length=253, pattern=r"^[^\s\x00-\x1f\x7f]*$(?!\n)")]
 Rack = Annotated[str, Meta(max_length=253, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Number = Annotated[int, Meta(ge=0, le=_NUMBER_MAX)]
-Epoch = Annotated[int, Meta(ge=0, le=1 << 62)]  # whoever is the writer next has to have a higher one
+Epoch = Annotated[int, Meta(ge=0, le=1 << 62)]  # leaves room for later epochs
 Count = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
+Interval = Annotated[float, Meta(ge=MANAGER_HEARTBEAT_S_MIN, le=MANAGER_HEARTBEAT_S_MAX)]
 
 
-class BeatReplica(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica, as a broker tells of it."""
+class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
+    """State of one replica, as reported by its broker."""
 
     topic: Annotated[str, Meta(pattern=TOPIC_NAME)]
     topic_id: Id
@@ -51,19 +53,21 @@ class BeatReplica(msgspec.Struct, frozen=True, kw_only=True):
     batch_bytes_max: Number | None = None
 
     def to_replica(self, *, broken: bool) -> Replica:
-        """The same, as the writer keeps it."""
+        """Convert it to the model."""
         return Replica(**msgspec.structs.asdict(self), broken=broken)
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """How full a broker is."""
+    """Disk usage of a broker."""
 
     used_bytes: Number = 0
-    segments_left: Annotated[int, Meta(ge=-_NUMBER_MAX, le=_NUMBER_MAX)] | None = None  # below 0, the reserve is in use
+    segments_left: Annotated[int, Meta(ge=-_NUMBER_MAX, le=_NUMBER_MAX)] | None = (
+        None  # negative: the reserve is in use
+    )
 
 
-class Beat(msgspec.Struct, frozen=True, kw_only=True):
-    """A heartbeat of a broker."""
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """Heartbeat of a broker."""
 
     id: Id
     host: Host
@@ -73,20 +77,22 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: Id | None = None
     rack: Rack | None = None
     tls: bool = False
+    name: Name = ""
     starts: Number = 0
     writer_epoch: Epoch = 0
-    access: Annotated[str, Meta(max_length=64)] | None = None  # the version of its access table, if it wants one
+    manager_heartbeat_s: Interval = INTERVAL_S
+    access: Annotated[str, Meta(max_length=64)] | None = None  # version of its access table, if it uses one
     disk: Disk = Disk()
-    replicas: Annotated[tuple[BeatReplica, ...], Meta(max_length=_REPLICAS_MAX)] = ()
-    broken: Annotated[tuple[BeatReplica, ...], Meta(max_length=_REPLICAS_MAX)] = ()
+    replicas: Annotated[tuple[ReplicaReport, ...], Meta(max_length=_REPLICAS_MAX)] = ()
+    broken: Annotated[tuple[ReplicaReport, ...], Meta(max_length=_REPLICAS_MAX)] = ()
 
     def __post_init__(self) -> None:
         for host in (self.host, self.peer_host):
             if not is_reachable(host):
-                raise ValueError(f"{host!r} cannot be the name or the address of a host")
+                raise ValueError(f"{host!r} is not a valid host name or address")
 
     def to_broker(self, known: Broker | None) -> Broker:
-        """The broker that this is from: what it says of itself, and what was decided about it."""
+        """Return the broker: addresses from the heartbeat, administrative state from `known`."""
         fresh = Broker(
             id=self.id,
             host=self.host,
@@ -95,86 +101,112 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
             peer_port=self.peer_port,
             rack=self.rack,
             tls=self.tls,
+            name=self.name or None,
         )
         if known is None:
             return fresh
-        rack = known.rack if self.rack is None else self.rack  # an operator may have told it
+        rack = known.rack if self.rack is None else self.rack  # the operator may have set it
         return replace(fresh, rack=rack, cordoned=known.cordoned, wanted=known.wanted, removed=known.removed)
 
 
 @dataclass
-class Heard:
-    """The last heartbeat of a broker."""
+class LastHeartbeat:
+    """Last heartbeat of a broker."""
 
-    beat: Beat
+    heartbeat: Heartbeat
     at: float
-    replicas: tuple[Replica, ...]  # what it says that it holds
-    book: Book | None = None  # what it was told last, in this start of it
-    stale: bool = False  # orders were given since: what it holds is not what it said
+    replicas: tuple[Replica, ...]  # replicas that it holds
+    peers: Peers | None = None  # peers last sent to it since its start
+    stale: bool = False  # commands were sent since: the replicas may have changed
 
 
 class Reports:
-    """The last heartbeats of all brokers."""
+    """Last heartbeats of all brokers."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._heard: dict[str, Heard] = {}
+        self._heard: dict[str, LastHeartbeat] = {}
+        self._expected: dict[str, float] = {}  # intervals of brokers without a heartbeat so far
 
-    def take(self, beat: Beat) -> None:
-        """Take a heartbeat."""
-        before = self._heard.get(beat.id)
-        same_start = before is not None and before.beat.starts == beat.starts
-        book = before.book if before is not None and same_start else None
-        self._heard[beat.id] = Heard(beat, self._clock(), replicas_of(beat), book)
+    def record(self, heartbeat: Heartbeat) -> None:
+        """Record a heartbeat."""
+        before = self._heard.get(heartbeat.id)
+        same_start = before is not None and before.heartbeat.starts == heartbeat.starts
+        peers = before.peers if before is not None and same_start else None
+        self._heard[heartbeat.id] = LastHeartbeat(heartbeat, self._clock(), replicas_of(heartbeat), peers)
 
     def is_alive(self, broker_id: str) -> bool:
-        """Tell whether a broker has missed fewer than three heartbeats."""
+        """Return whether a broker has missed fewer than three heartbeats."""
         heard = self._heard.get(broker_id)
-        return heard is not None and self._clock() - heard.at <= MISSED_MAX * BEAT_S
+        return heard is not None and self._clock() - heard.at <= limit_s(heard.heartbeat.manager_heartbeat_s)
+
+    def interval_s(self, broker_id: str) -> float | None:
+        """Return the interval of a broker's heartbeats; None if it is not known."""
+        heard = self._heard.get(broker_id)
+        return self._expected.get(broker_id) if heard is None else heard.heartbeat.manager_heartbeat_s
+
+    def expect(self, broker_id: str, interval_s: float) -> None:
+        """Set the interval of a broker that has sent no heartbeat so far."""
+        self._expected[broker_id] = interval_s
 
     def forget_all(self) -> None:
-        """Begin anew: another one was the writer meanwhile."""
+        """Clear all heartbeats, after a change of the writer."""
         self._heard.clear()
+        self._expected.clear()
 
-    def told(self, broker_id: str, book: Book) -> None:
-        """Remember what a broker was told about addresses."""
+    def set_peers(self, broker_id: str, peers: Peers) -> None:
+        """Record the peers that were sent to a broker."""
         if broker_id in self._heard:
-            self._heard[broker_id].book = book
+            self._heard[broker_id].peers = peers
 
-    def changed(self, broker_id: str) -> None:
-        """Count nothing that a broker said before it was given an order."""
+    def mark_stale(self, broker_id: str) -> None:
+        """Ignore the last heartbeat of a broker in planning: it got a command since."""
         if broker_id in self._heard:
             self._heard[broker_id].stale = True
 
     def for_planning(self) -> dict[str, Report]:
-        """The reports, as the plan wants them."""
+        """Return the input of `planning.plan`."""
         return {
             id_: Report(
                 broker=id_,
-                cluster_id=heard.beat.cluster_id,
-                writer_epoch=heard.beat.writer_epoch,
+                cluster_id=heard.heartbeat.cluster_id,
+                writer_epoch=heard.heartbeat.writer_epoch,
                 replicas=heard.replicas,
                 fresh=self.is_alive(id_) and not heard.stale,
-                book=heard.book,
+                peers=heard.peers,
             )
             for id_, heard in self._heard.items()
         }
 
     def describe(self) -> dict[str, dict[str, Any]]:
-        """What brokers said last of their disks and replicas, for people and operators."""
+        """Describe disks and replicas from the last heartbeats."""
         return {
             id_: {
-                "disk": msgspec.structs.asdict(heard.beat.disk),
+                "disk": msgspec.structs.asdict(heard.heartbeat.disk),
                 "seconds_ago": round(self._clock() - heard.at, 1),
-                "replicas": [msgspec.structs.asdict(one) for one in heard.beat.replicas],
-                "broken": [msgspec.structs.asdict(one) for one in heard.beat.broken],
+                "heartbeat_limit_s": limit_s(heard.heartbeat.manager_heartbeat_s),
+                "replicas": [msgspec.structs.asdict(one) for one in heard.heartbeat.replicas],
+                "broken": [msgspec.structs.asdict(one) for one in heard.heartbeat.broken],
             }
             for id_, heard in self._heard.items()
         }
 
 
+def limit_s(interval_s: float) -> float:
+    """Return the seconds without a heartbeat after which a broker is inactive: three intervals, and at least 3 s.
+
+    The minimum keeps brokers with short intervals active during a pause of theirs or of the machine.
+    """
+    return MISSED_MAX * max(interval_s, INTERVAL_S)
+
+
+def grace_s(interval_s: float) -> float:
+    """Return the seconds that a writer waits before it marks a broker inactive: the limit, and one interval."""
+    return limit_s(interval_s) + max(interval_s, INTERVAL_S)
+
+
 def is_reachable(host: str) -> bool:
-    """Tell whether a host can be part of a URL and be looked up; whether it is there is another question."""
+    """Return whether a host is a valid part of a URL."""
     try:
         host.encode("idna")
         return urlsplit(f"http://[{host}]:1" if ":" in host else f"http://{host}:1").hostname is not None
@@ -182,7 +214,7 @@ def is_reachable(host: str) -> bool:
         return False
 
 
-def replicas_of(beat: Beat) -> tuple[Replica, ...]:
-    """All replicas that a broker tells of."""
-    sound = (one.to_replica(broken=False) for one in beat.replicas)
-    return (*sound, *(one.to_replica(broken=True) for one in beat.broken))
+def replicas_of(heartbeat: Heartbeat) -> tuple[Replica, ...]:
+    """Return all replicas of a heartbeat."""
+    sound = (one.to_replica(broken=False) for one in heartbeat.replicas)
+    return (*sound, *(one.to_replica(broken=True) for one in heartbeat.broken))

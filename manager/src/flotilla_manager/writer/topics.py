@@ -1,4 +1,4 @@
-"""Topics: made, changed and removed, each step in the database first, so that whoever comes next can finish it."""
+"""Creation, change and deletion of topics. Each step is written to the database first, so that it can be completed."""
 
 import asyncio
 import logging
@@ -8,23 +8,29 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
-from flotilla.limits import PARTITIONS_TOTAL_MAX, TOPICS_MAX, WEEK_MS
-from flotilla.serving.errors import Refusal
-from flotilla.serving.people import EXISTS, NO_TOPIC
+from flotilla.limits import (
+    PARTITIONS_DEFAULT,
+    PARTITIONS_TOTAL_MAX,
+    REPLICATION_DEFAULT,
+    RETENTION_MS_DEFAULT,
+    TOPICS_MAX,
+)
+from flotilla.protocol.errors import Refusal, not_found
+from flotilla.protocol.simple import EXISTS, NO_TOPIC
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata.errors import MetadataError, TopicExists, TopicMissing
+from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Partition, Snapshot, Topic, TopicState
 from flotilla_manager.placement import CannotPlace, grow, place
-from flotilla_manager.planning import CloseReplica, OpenReplica, Order, Stand
+from flotilla_manager.planning import Campaign, CloseReplica, Command, OpenReplica
 from flotilla_manager.routing.gateway import Gateway
-from flotilla_manager.view import View
-from flotilla_manager.writer.orders import to_refusal
-from flotilla_manager.writer.steward import Steward
+from flotilla_manager.writer.commands import to_refusal
+from flotilla_manager.writer.reconciler import BrokerReconciler
 
 logger = logging.getLogger(__name__)
 
-BEING_MADE = "The topic is being made; try again in a moment."
-REMOVED = "The topic was removed just now; try again."
+BEING_CREATED = "The topic is being created; try again."
+REMOVED = "The topic was deleted during the request; try again."
 _LEADER_S = 3.0
 _QUESTIONS_MAX = 64
 _LIVE = (TopicState.CREATING, TopicState.READY)
@@ -32,12 +38,12 @@ _LIVE = (TopicState.CREATING, TopicState.READY)
 
 @dataclass(frozen=True, kw_only=True)
 class TopicSpec:
-    """What a topic should be."""
+    """Desired state of a topic."""
 
     name: str
-    partitions: int = 2
-    replication: int = 3
-    retention_ms: int | None = WEEK_MS
+    partitions: int = PARTITIONS_DEFAULT
+    replication: int = REPLICATION_DEFAULT
+    retention_ms: int | None = RETENTION_MS_DEFAULT
     retention_bytes: int | None = None
     owner: str | None = None
     batch_bytes_max: int | None = None
@@ -45,57 +51,59 @@ class TopicSpec:
 
 
 class Topics:
-    """The writer's hand on topics."""
+    """Changes topics, as the writer of an epoch."""
 
     def __init__(
         self,
         database: AsyncMetadata,
-        view: View,
-        steward: Steward,
+        metadata: MetadataCache,
+        reconciler: BrokerReconciler,
         gateway: Gateway,
-        turn: asyncio.Lock,
+        lock: asyncio.Lock,
         *,
         brokers_min: int,
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._database = database
-        self._view = view
-        self._steward = steward
+        self._metadata = metadata
+        self._reconciler = reconciler
         self._gateway = gateway
-        self._turn = turn  # of whoever places replicas, or changes what is known of brokers
+        self._lock = lock  # of placement and of changes of brokers
         self._brokers_min = brokers_min
         self._random_bytes = random_bytes
         self._names: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def put(self, epoch: int, spec: TopicSpec, kept: Collection[str] = ()) -> Topic:
-        """Have a topic as it should be: made, or changed. Raises Refusal, MetadataError.
+        """Create a topic or change it to match the spec. Raises Refusal, MetadataError.
 
-        What is `kept` was not said, and stays as it is of a topic that is there: defaults are for new ones.
+        Settings in `kept` were not given: an existing topic keeps its values, defaults are for new topics.
         """
-        snapshot = await self._look()
+        snapshot = await self._refresh()
         if spec.name not in snapshot.ready:
             return await self.create(epoch, spec)
         return await self.configure(epoch, spec, kept)
 
     async def create(self, epoch: int, spec: TopicSpec) -> Topic:
-        """Make a topic; it can be used when this returns. Raises Refusal, MetadataError."""
-        async with self._alone(spec.name):
-            await self._look()  # while the database is away, everybody fails here, and nobody in turn
+        """Create a topic; return when it can be used. Raises Refusal, MetadataError."""
+        async with self._locked(spec.name):
+            await self._refresh()  # without the database, requests fail here and not one by one under the lock
             id_ = self._random_bytes(16).hex()
-            with self._steward.making(id_):
-                async with self._turn:
-                    snapshot = await self._look()
+            with self._reconciler.creating(id_):
+                async with self._lock:
+                    snapshot = await self._refresh()
                     topic = await self._begin(epoch, self._draft(id_, spec, snapshot))
                 await self._open_or_undo(epoch, topic, snapshot)
                 await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.READY)
-            await self._start(epoch, topic, topic.partitions, snapshot)
+            await self._elect_leaders(epoch, topic, topic.partitions, snapshot)
             return replace(topic, state=TopicState.READY)
 
     def _draft(self, id_: str, spec: TopicSpec, snapshot: Snapshot) -> Topic:
-        """Decide what a new topic is, and where. Raises Refusal."""
+        """Build a new topic with its placement. Raises Refusal."""
         found = find(snapshot, spec.name)
         if found is not None:
-            raise Refusal("exists", EXISTS) if found.state == TopicState.READY else Refusal("unavailable", BEING_MADE)
+            raise (
+                Refusal("exists", EXISTS) if found.state == TopicState.READY else Refusal("unavailable", BEING_CREATED)
+            )
         check_room(snapshot, spec.partitions, topics=1)
         self._check_brokers(snapshot)
         members = _placed(lambda: place(spec.partitions, spec.replication, snapshot.brokers, snapshot.topics))
@@ -119,20 +127,23 @@ class Topics:
             raise Refusal("exists", EXISTS) from error
 
     async def _open_or_undo(self, epoch: int, topic: Topic, snapshot: Snapshot) -> None:
-        failures = await self._steward.give(opens(topic, topic.partitions), epoch, snapshot)
+        failures = await self._reconciler.send(opens(topic, topic.partitions), epoch, snapshot)
         if not failures:
             return
         await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.DELETING)
-        self._steward.wake()
+        self._reconciler.wake()
         raise to_refusal(failures[0])
 
-    async def _start(self, epoch: int, topic: Topic, partitions: tuple[Partition, ...], snapshot: Snapshot) -> None:
-        """Give new partitions their leaders at once. If that fails, they elect one by themselves, a little later."""
-        stands: tuple[Order, ...] = tuple(
-            Stand(broker=one.members[0], topic_id=topic.id, partition=one.index, epoch=one.epoch) for one in partitions
+    async def _elect_leaders(
+        self, epoch: int, topic: Topic, partitions: tuple[Partition, ...], snapshot: Snapshot
+    ) -> None:
+        """Start elections in new partitions and wait for leaders. After a failure, they elect one after a timeout."""
+        campaigns: tuple[Command, ...] = tuple(
+            Campaign(broker=one.members[0], topic_id=topic.id, partition=one.index, epoch=one.epoch)
+            for one in partitions
         )
-        await self._steward.give(stands, epoch, snapshot)
-        if not await self._show():
+        await self._reconciler.send(campaigns, epoch, snapshot)
+        if not await self._refresh_after_change():
             return
         some = asyncio.Semaphore(_QUESTIONS_MAX)
         await asyncio.gather(*(self._wait_for_leader(topic, one.index, some) for one in partitions))
@@ -142,63 +153,67 @@ class Topics:
             try:
                 await self._gateway.offsets(topic, index, seconds=_LEADER_S)
             except Refusal as refusal:
-                logger.info("topic '%s' begins without a leader of partition %d: %s", topic.name, index, refusal)
+                logger.info(
+                    "partition has no leader yet topic=%s partition=%d error=%r", topic.name, index, str(refusal)
+                )
 
     async def delete(self, epoch: int, name: str, owner: str | None = None, topic_id: str | None = None) -> None:
-        """Remove a topic and its records; with an id, only if it is that one. Raises Refusal, MetadataError."""
-        async with self._alone(name):
-            snapshot = await self._look()
+        """Delete a topic and its records; with an id, only the topic with this id. Raises Refusal, MetadataError."""
+        async with self._locked(name):
+            snapshot = await self._refresh()
             topic = snapshot.ready.get(name)
             if topic is None:
-                raise Refusal("not_found", NO_TOPIC)
+                raise not_found("topic", NO_TOPIC)
             check_owner(topic, owner)
             if topic_id not in {None, topic.id}:
-                raise Refusal("conflict", f"Topic '{name}' is another one by now: {topic.id}, and not {topic_id}.")
+                raise Refusal(
+                    "conflict", f"Topic '{name}' has id {topic.id}, not {topic_id}: it was deleted and created again."
+                )
             try:
                 await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.DELETING)
             except TopicMissing as error:
-                raise Refusal("not_found", NO_TOPIC) from error
-            await self._steward.give(closes(topic), epoch, snapshot)
-            self._steward.wake()
-            await self._show()
+                raise not_found("topic", NO_TOPIC) from error
+            await self._reconciler.send(closes(topic), epoch, snapshot)
+            self._reconciler.wake()
+            await self._refresh_after_change()
 
     async def release(self, epoch: int, name: str, owner: str) -> None:
-        """Have a topic belong to nobody; to say it again changes nothing. Raises Refusal, MetadataError."""
-        async with self._alone(name):
-            topic = (await self._look()).ready.get(name)
+        """Remove the owner of a topic. Idempotent. Raises Refusal, MetadataError."""
+        async with self._locked(name):
+            topic = (await self._refresh()).ready.get(name)
             if topic is None:
-                raise Refusal("not_found", NO_TOPIC)
+                raise not_found("topic", NO_TOPIC)
             check_owner(topic, owner)
             if topic.owner is not None:
                 await self._database.call(self._database.store.configure_topic, epoch, topic.id, owner=None)
-                await self._show()
+                await self._refresh_after_change()
 
     async def configure(self, epoch: int, spec: TopicSpec, kept: Collection[str] = ()) -> Topic:
-        """Change what can be changed: settings, owner, more partitions. Raises Refusal, MetadataError."""
-        async with self._alone(spec.name):
-            topic = (await self._look()).ready.get(spec.name)
+        """Change settings, owner and number of partitions. Raises Refusal, MetadataError."""
+        async with self._locked(spec.name):
+            topic = (await self._refresh()).ready.get(spec.name)
             if topic is None:
                 raise Refusal("unavailable", REMOVED)
             unsaid = {name: getattr(topic, name) for name in kept}
             return await self._configure(epoch, topic, replace(spec, **unsaid))
 
     async def change(self, epoch: int, name: str, **changes: Any) -> Topic:  # noqa: ANN401 - as TopicSpec has them
-        """Change only what is given; the rest stays as it is when its turn comes. Raises Refusal, MetadataError."""
-        async with self._alone(name):
-            topic = (await self._look()).ready.get(name)
+        """Change the given settings only. Raises Refusal, MetadataError."""
+        async with self._locked(name):
+            topic = (await self._refresh()).ready.get(name)
             if topic is None:
-                raise Refusal("not_found", NO_TOPIC)
+                raise not_found("topic", NO_TOPIC)
             return await self._configure(epoch, topic, replace(spec_of(topic), **changes))
 
     async def _configure(self, epoch: int, topic: Topic, spec: TopicSpec) -> Topic:
         check_owner(topic, spec.owner)
         if spec.partitions < len(topic.partitions):
-            text = f"Topic '{topic.name}' has {len(topic.partitions)} partitions; there can only be more."
+            text = f"Topic '{topic.name}' has {len(topic.partitions)} partitions; the number cannot be decreased."
             raise Refusal("conflict", text)
         await self._set(epoch, topic, spec)
         if spec.partitions > len(topic.partitions):
-            await self._grow(epoch, topic.id, spec.partitions)
-        return (await self._look()).ready.get(spec.name, topic)
+            await self._add_partitions(epoch, topic.id, spec.partitions)
+        return (await self._refresh()).ready.get(spec.name, topic)
 
     async def _set(self, epoch: int, topic: Topic, spec: TopicSpec) -> None:
         wanted = replace(
@@ -221,45 +236,43 @@ class Topics:
             batch_bytes_max=wanted.batch_bytes_max,
             compression=wanted.compression,
         )
-        self._steward.wake()
+        self._reconciler.wake()
 
-    async def _grow(self, epoch: int, topic_id: str, partitions: int) -> None:
-        """Add partitions. If a broker does not open its replicas, the steward sees to it."""
-        async with self._turn:
-            snapshot = await self._look()
+    async def _add_partitions(self, epoch: int, topic_id: str, partitions: int) -> None:
+        """Add partitions. The reconciler opens replicas that a broker did not open."""
+        async with self._lock:
+            snapshot = await self._refresh()
             topic = snapshot.topics_by_id[topic_id]
             count = len(topic.partitions)
             check_room(snapshot, partitions - count)
             members = _placed(lambda: grow(topic, partitions, snapshot.brokers, snapshot.topics))
             added = tuple(Partition(index=count + at, epoch=1, members=of) for at, of in enumerate(members))
             await self._database.call(self._database.store.add_partitions, epoch, topic.id, added)
-        await self._steward.give(opens(topic, added), epoch, snapshot)
-        await self._start(epoch, topic, added, snapshot)
+        await self._reconciler.send(opens(topic, added), epoch, snapshot)
+        await self._elect_leaders(epoch, topic, added, snapshot)
 
-    async def _look(self) -> Snapshot:
-        await self._view.refresh()
-        if self._view.snapshot is None:
-            raise Refusal("unavailable", "The metadata is not known yet; try again.")
-        return self._view.snapshot
+    async def _refresh(self) -> Snapshot:
+        await self._metadata.refresh()
+        return self._metadata.require_snapshot()
 
-    async def _show(self) -> bool:
-        """Have this manager know what was done; tell whether it does. What was done is done in any case."""
+    async def _refresh_after_change(self) -> bool:
+        """Refresh the cache; return whether that worked. The change is committed already."""
         try:
-            await self._view.refresh()
+            await self._metadata.refresh()
         except MetadataError as error:
-            logger.info("what was done is not seen here yet: %s", error)
+            logger.info("metadata refresh failed after a change error=%r", str(error))
             return False
         return True
 
     def _check_brokers(self, snapshot: Snapshot) -> None:
-        registered = len(snapshot.brokers)  # with those that somebody has removed since
+        registered = len(snapshot.brokers)  # including removed ones
         if registered < self._brokers_min:
-            text = f"{registered} of {self._brokers_min} brokers have registered so far; try again in a moment."
+            text = f"{registered} of {self._brokers_min} required brokers are registered; try again."
             raise Refusal("unavailable", text)
 
     @asynccontextmanager
-    async def _alone(self, name: str) -> AsyncIterator[None]:
-        """One thing at a time with one name."""
+    async def _locked(self, name: str) -> AsyncIterator[None]:
+        """Serialize requests for one topic name."""
         lock = self._names.get(name) or asyncio.Lock()
         self._names[name] = lock
         async with lock:
@@ -267,12 +280,12 @@ class Topics:
 
 
 def find(snapshot: Snapshot, name: str) -> Topic | None:
-    """Find a topic that has a name, ready or not."""
+    """Find a topic by name that is being created or ready."""
     return next((one for one in snapshot.topics if one.name == name and one.state in _LIVE), None)
 
 
 def spec_of(topic: Topic) -> TopicSpec:
-    """Describe a topic as it is, for somebody who is not its owner."""
+    """Return the spec of a topic, without its owner."""
     return TopicSpec(
         name=topic.name,
         partitions=len(topic.partitions),
@@ -285,23 +298,23 @@ def spec_of(topic: Topic) -> TopicSpec:
 
 
 def check_room(snapshot: Snapshot, partitions: int, topics: int = 0) -> None:
-    """Refuse what would be too many."""
+    """Check the limits of topics and partitions. Raises Refusal."""
     live = [topic for topic in snapshot.topics if topic.state in _LIVE]
     if len(live) + topics > TOPICS_MAX:
-        raise Refusal("bad_request", f"There are {len(live)} topics; {TOPICS_MAX} is the limit.")
+        raise Refusal("bad_request", f"The number of topics is {len(live)}; the limit is {TOPICS_MAX}.")
     total = sum(len(topic.partitions) for topic in live)
     if total + partitions > PARTITIONS_TOTAL_MAX:
-        raise Refusal("bad_request", f"There are {total} partitions; {PARTITIONS_TOTAL_MAX} is the limit.")
+        raise Refusal("bad_request", f"The number of partitions is {total}; the limit is {PARTITIONS_TOTAL_MAX}.")
 
 
 def check_owner(topic: Topic, owner: str | None) -> None:
-    """Refuse a change by somebody else than the owner."""
+    """Check that the owner requests the change. Raises Refusal."""
     if topic.owner is not None and owner != topic.owner:
-        raise Refusal("conflict", f"Topic '{topic.name}' belongs to {topic.owner}; change or delete that instead.")
+        raise Refusal("conflict", f"Topic '{topic.name}' is owned by {topic.owner}; change or delete it there.")
 
 
-def opens(topic: Topic, partitions: tuple[Partition, ...]) -> tuple[Order, ...]:
-    """Orders to open every replica."""
+def opens(topic: Topic, partitions: tuple[Partition, ...]) -> tuple[Command, ...]:
+    """Return commands that open every replica."""
     return tuple(
         OpenReplica(
             broker=member,
@@ -319,8 +332,8 @@ def opens(topic: Topic, partitions: tuple[Partition, ...]) -> tuple[Order, ...]:
     )
 
 
-def closes(topic: Topic) -> tuple[Order, ...]:
-    """Orders to close every replica."""
+def closes(topic: Topic) -> tuple[Command, ...]:
+    """Return commands that close every replica."""
     return tuple(
         CloseReplica(broker=member, topic_id=topic.id, partition=one.index, epoch=one.epoch)
         for one in topic.partitions

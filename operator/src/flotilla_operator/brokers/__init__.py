@@ -1,5 +1,6 @@
-"""`Broker` resources: a set of brokers with one spec.
+"""`Broker` resources: sets of identical brokers.
 
-`spec` reads it, `children` are the resources that it becomes, `rollout` and `scaling` decide when a pod may go,
-`members` and `status` tell how brokers are, `plan` puts it together.
+`spec` reads a resource, `children` has the objects to create, `members` combines pods and registered brokers, `rollout`
+and `scaling` plan the replacement and removal of pods, `conditions` and `status` build the status, and `plan` combines
+them.
 """

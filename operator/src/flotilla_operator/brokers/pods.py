@@ -1,4 +1,4 @@
-"""Pods, as far as they matter here. Pure."""
+"""Broker pods as the API server returns them, reduced to the fields in use. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ Resource = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """A pod of a set of brokers."""
+    """A broker pod."""
 
     name: str
     uid: str
@@ -31,14 +31,14 @@ class Pod:
     revision: str | None = None
     node: str | None = None
     is_ready: bool = False
-    is_leaving: bool = False
-    never_ran: bool = False  # not even its container was started
-    waits_for: str | None = None  # why it was not placed on a node
+    is_terminating: bool = False
+    never_ran: bool = False  # its container was never started
+    waiting_for: str | None = None  # why it is not scheduled
     failure: str | None = None  # why its container does not start
 
 
 def read_pods(resources: Sequence[Resource], set_name: str) -> tuple[Pod, ...]:
-    """Find the pods of a set, by their names: those that were made before have no other mark."""
+    """Find the pods of a set by name: pods of a chart without an operator have no label for it."""
     found = [_read(one, set_name) for one in resources]
     return tuple(sorted((one for one in found if one is not None), key=lambda one: one.ordinal))
 
@@ -58,20 +58,20 @@ def _read(resource: Resource, set_name: str) -> Pod | None:
         revision=(metadata.get("labels") or {}).get(REVISION),
         node=(resource.get("spec") or {}).get("nodeName"),
         is_ready=held.get("Ready", {}).get("status") == "True",
-        is_leaving="deletionTimestamp" in metadata,
+        is_terminating="deletionTimestamp" in metadata,
         never_ran=status.get("phase") == "Pending",
-        waits_for=scheduled.get("message") if scheduled.get("status") == "False" else None,
+        waiting_for=scheduled.get("message") if scheduled.get("status") == "False" else None,
         failure=failure_of(status),
     )
 
 
 def failure_of(status: Mapping[str, Any]) -> str | None:
-    """Tell why a pod's container does not start."""
+    """Return the reason why a container of a pod does not start."""
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in _FAILURES:
             ended = (container.get("lastState") or {}).get("terminated") or {}
-            code = f"; it ended with code {ended['exitCode']}" if "exitCode" in ended else ""
-            said = f": {waiting['message']}" if waiting.get("message") else ""
-            return f"{waiting['reason']}{said}{code}"
+            code = f"; exit code {ended['exitCode']}" if "exitCode" in ended else ""
+            message = f": {waiting['message']}" if waiting.get("message") else ""
+            return f"{waiting['reason']}{message}{code}"
     return None

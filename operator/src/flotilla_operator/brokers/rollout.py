@@ -1,85 +1,92 @@
-"""Which broker is replaced next, if any may be. Pure.
+"""Rolling update: which broker is replaced next. Pure.
 
-One at a time, and only while every replica of every partition follows its leader: then any one broker may be away. A
-broker that does not serve anyhow goes first: it costs nothing, and a bad image that it has may be what the change
-mends. Whoever leads most goes last, so that partitions change their leaders as seldom as can be.
+Brokers are replaced one at a time, and only while every replica of every partition is in sync: then the cluster
+tolerates the loss of any one broker. A broker that does not serve goes first: replacing it costs nothing, and the
+update may repair it. The broker that leads most partitions goes last, so that leadership changes as rarely as possible.
 
-The disruption budget is asked besides (see `Evict`): somebody else may be about to take another broker away.
+The disruption budget is checked as well (see `Evict`): another client may evict another broker at the same time.
 """
 
 from dataclasses import dataclass
 
 from flotilla_operator.brokers.members import FAILED, LEAVING, RUNNING, Member
-from flotilla_operator.conditions import count, some
-from flotilla_operator.partitions import view
-from flotilla_operator.world import World
+from flotilla_operator.cluster_state import ClusterState, view_partition
+from flotilla_operator.conditions import count, join_names
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """Where an update is: who goes next, or what it waits for; nothing of both if it is done."""
+    """Progress of an update: the next broker, or what the update waits for; neither if it is complete."""
 
     outdated: tuple[Member, ...] = ()
     next: Member | None = None
-    waits_for: str = ""
-    is_known: bool = True  # whether Kubernetes has said who is outdated
+    waiting_for: str = ""
+    is_known: bool = True  # whether the StatefulSet controller has processed the spec
 
 
-def plan_rollout(members: tuple[Member, ...], revision: str | None, world: World | None) -> Rollout:
-    """Decide. `revision` is what pods should be of; None while Kubernetes has not said it."""
+def plan_rollout(members: tuple[Member, ...], revision: str | None, state: ClusterState | None) -> Rollout:
+    """Choose the next broker. `revision` is that of updated pods; None if the StatefulSet controller has not set it."""
     if revision is None:
-        return Rollout(waits_for="Kubernetes, which has not taken the change up yet", is_known=False)
+        return Rollout(waiting_for="the StatefulSet controller", is_known=False)
     outdated = tuple(one for one in members if one.pod is not None and one.pod.revision != revision)
     if not outdated:
         return Rollout()
     gone = [one.name for one in members if one.pod is None or one.phase == LEAVING]
     if gone:
-        return Rollout(outdated, None, f"{some(gone)} to come back")
-    useless = _find_useless(members, outdated, world)
-    if useless is not None:
-        return Rollout(outdated, useless)
-    waits_for = _what_to_wait_for(members, world)
-    if waits_for or world is None:
-        return Rollout(outdated, None, waits_for)
-    known = world
+        return Rollout(outdated, None, f"{join_names(gone)} to restart")
+    unserving = _find_unserving(members, outdated, state)
+    if unserving is not None:
+        return Rollout(outdated, unserving)
+    waiting_for = _find_obstacle(members, state)
+    if waiting_for or state is None:
+        return Rollout(outdated, None, waiting_for)
+    known = state
     return Rollout(outdated, min(outdated, key=lambda one: (_leads(one, known), -one.ordinal)))
 
 
-def _find_useless(members: tuple[Member, ...], outdated: tuple[Member, ...], world: World | None) -> Member | None:
-    """Find one that does not serve: it could not start, or nobody but it is away."""
-    unwell = [one for one in members if _is_unwell(one)]
+def _find_unserving(
+    members: tuple[Member, ...], outdated: tuple[Member, ...], state: ClusterState | None
+) -> Member | None:
+    """Find a broker that does not serve: it cannot start, or it is the only one with missing replicas."""
+    not_running = [one for one in members if _is_not_running(one)]
     for one in outdated:
         could_not_start = one.phase == FAILED or (one.pod is not None and one.pod.never_ran)
-        is_alone = unwell == [one] and one.pod is not None and not one.pod.is_ready
-        if could_not_start or (is_alone and world is not None and _misses_only(one, world)):
+        is_alone = not_running == [one] and one.pod is not None and not one.pod.is_ready
+        if could_not_start or (is_alone and state is not None and _misses_only(one, state)):
             return one
     return None
 
 
-def _misses_only(member: Member, world: World) -> bool:
-    """Tell whether no replica is missing but this broker's. One that is not ready may serve all the same."""
+def _misses_only(member: Member, state: ClusterState) -> bool:
+    """Whether only this broker's replicas are missing. A broker that is not ready may still serve."""
     own = {member.broker.id} if member.broker is not None else set()
-    return all(set(view(world, topic, one).missing) <= own for topic, one in world.groups())
+    return all(set(view_partition(state, topic, one).missing) <= own for topic, one in state.partitions())
 
 
-def _what_to_wait_for(members: tuple[Member, ...], world: World | None) -> str:
-    """Say what is in the way of taking any one broker away; nothing, if nothing is."""
-    unwell = [
-        f"{one.name} ({one.phase}{': ' if one.message else ''}{one.message})" for one in members if _is_unwell(one)
+def _find_obstacle(members: tuple[Member, ...], state: ClusterState | None) -> str:
+    """Describe what prevents the replacement of any broker; empty if nothing does."""
+    not_running = [
+        f"{one.name} ({one.phase}{': ' if one.message else ''}{one.message})" for one in members if _is_not_running(one)
     ]
-    if unwell:
-        return f"{some(unwell)} to be well"
-    if world is None:
-        return "managers, who know whether replicas follow"
-    behind = [f"{topic.name}/{one.index}" for topic, one in world.groups() if not view(world, topic, one).is_whole]
+    if not_running:
+        return f"{join_names(not_running)} to become Running"
+    if state is None:
+        return "managers, which are unavailable"
+    behind = [
+        f"{topic.name}/{one.index}"
+        for topic, one in state.partitions()
+        if not view_partition(state, topic, one).is_fully_replicated
+    ]
     if behind:
-        return f"all replicas to follow in {count(len(behind), 'partition')}: {some(behind)}"
+        lost = [one.name for one in members if any(state.held.get(broker.id) for broker in one.lost)]
+        disks = f" (disk of {join_names(lost)} lost)" if lost else ""
+        return f"{count(len(behind), 'under-replicated partition')}: {join_names(behind)}{disks}"
     return ""
 
 
-def _is_unwell(member: Member) -> bool:
+def _is_not_running(member: Member) -> bool:
     return member.phase != RUNNING
 
 
-def _leads(member: Member, world: World) -> int:
-    return world.leaders(member.broker.id) if member.broker is not None else 0
+def _leads(member: Member, state: ClusterState) -> int:
+    return state.count_leaders(member.broker.id) if member.broker is not None else 0

@@ -1,93 +1,95 @@
-"""How many brokers there are to be now. More is simple; a broker goes only when it holds nothing. Pure.
+"""Scaling: the current number of pods. A broker is removed only when it holds no replicas. Pure.
 
-Ordinals of a StatefulSet go from the highest down. So a broker that holds nothing stays while one above it holds
-something. Those that are to go are not wanted: managers place nothing on them any more.
+A StatefulSet removes its highest ordinal first, so an empty broker waits for the brokers above it. Brokers to remove
+are marked as not wanted: managers place no replicas on them.
 """
 
 from dataclasses import dataclass
 
 from flotilla_operator.brokers.members import FAILED, PENDING, Member
-from flotilla_operator.conditions import count, some
-from flotilla_operator.steps import PutBroker, RemoveBroker, Step
-from flotilla_operator.world import Broker, World
+from flotilla_operator.cluster_state import Broker, ClusterState
+from flotilla_operator.conditions import count, join_names
+from flotilla_operator.plans import Action, PutBroker, RemoveBroker
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """How many pods there should be now, what managers have to be told, and who is kept, and why."""
+    """The number of pods for now, changes of brokers, and why brokers cannot be removed."""
 
     replicas: int
-    steps: tuple[Step, ...] = ()
+    actions: tuple[Action, ...] = ()
     held: tuple[str, ...] = ()
 
 
-def plan_scaling(wanted: int, current: int, members: tuple[Member, ...], world: World | None) -> Scaling:
-    """Decide how many pods there should be."""
-    if wanted >= current:
-        return Scaling(wanted, _want(members, wanted, world))
-    if world is None:
-        return Scaling(current, (), ("managers are away, who know what brokers hold",))
-    leaving = [one for one in members if wanted <= one.ordinal < current]
-    kept = [one for one in leaving if not _may_go(one, world)]
-    replicas = max((one.ordinal + 1 for one in kept), default=wanted)
-    held = tuple(_why(one, world) for one in kept if _holds(one, world))
-    return Scaling(replicas, _want(members, wanted, world), held)
+def plan_scaling(desired: int, current: int, members: tuple[Member, ...], state: ClusterState | None) -> Scaling:
+    """Plan the number of pods."""
+    if desired >= current:
+        return Scaling(desired, _want(members, desired, state))
+    if state is None:
+        return Scaling(current, (), ("scale-down waits for managers, which are unavailable",))
+    removed = [one for one in members if desired <= one.ordinal < current]
+    kept = [one for one in removed if not _may_go(one, state)]
+    replicas = max((one.ordinal + 1 for one in kept), default=desired)
+    held = tuple(_why(one, state) for one in kept if _holds(one, state))
+    return Scaling(replicas, _want(members, desired, state), held)
 
 
-def _want(members: tuple[Member, ...], wanted: int, world: World | None) -> tuple[Step, ...]:
-    """Tell managers who is wanted; and to forget those that went, and held nothing."""
-    if world is None:
+def _want(members: tuple[Member, ...], desired: int, state: ClusterState | None) -> tuple[Action, ...]:
+    """Mark brokers as wanted or not, and remove lost brokers without replicas."""
+    if state is None:
         return ()
-    steps: list[Step] = []
+    actions: list[Action] = []
     for member in members:
-        is_wanted = member.ordinal < wanted
+        is_wanted = member.ordinal < desired
         broker = member.broker
-        # One that was removed with its place, and is there again, with the disk that it had, takes part again.
+        # A broker that was removed by a scale-down, and is back with its disk, takes part again.
         is_back = broker is not None and broker.removed and is_wanted and member.pod is not None
         if broker is not None and (is_back or (not broker.removed and broker.wanted != is_wanted)):
-            steps.append(PutBroker(broker.id, {"wanted": is_wanted, "cordoned": broker.cordoned}))
-        steps += [RemoveBroker(one.id) for one in member.lost if not world.held.get(one.id)]
-    return tuple(steps)
+            actions.append(PutBroker(broker.id, {"wanted": is_wanted, "cordoned": broker.cordoned}))
+        actions += [RemoveBroker(one.id) for one in member.lost if not state.held.get(one.id)]
+    return tuple(actions)
 
 
-def plan_farewells(brokers: tuple[Broker, ...], hosts: frozenset[str], suffix: str, world: World) -> tuple[Step, ...]:
-    """Forget brokers of a set whose pods are gone for good, and that hold nothing."""
+def plan_removals(
+    brokers: tuple[Broker, ...], hosts: frozenset[str], suffix: str, state: ClusterState
+) -> tuple[Action, ...]:
+    """Remove brokers of a set whose ordinals do not exist any more, and that hold no replicas."""
     return tuple(
         RemoveBroker(one.id)
         for one in brokers
         if one.host.endswith(suffix)
         and one.host not in hosts
-        and not (one.removed or one.active or one.wanted or world.held.get(one.id))
+        and not (one.removed or one.active or one.wanted or state.held.get(one.id))
     )
 
 
-def plan_lost_sets(world: World, namespace: str, sets: frozenset[str], pods: frozenset[str]) -> tuple[Step, ...]:
-    """Forget brokers of sets that are gone, and that hold nothing: managers would wait for them with every topic."""
+def plan_orphans(state: ClusterState, namespace: str, sets: frozenset[str], pods: frozenset[str]) -> tuple[Action, ...]:
+    """Remove brokers of deleted sets that hold no replicas: managers would wait for them when a topic is created."""
 
-    def is_lost(one: Broker) -> bool:
+    def is_orphan(one: Broker) -> bool:
         pod, _, where = one.host.partition(".")
         name, _, suffix = where.partition(".")
         return suffix == f"{namespace}.svc" and name not in sets and pod not in pods
 
     return tuple(
         RemoveBroker(one.id)
-        for one in world.brokers
-        if is_lost(one) and not (one.removed or one.active or world.held.get(one.id))
+        for one in state.brokers
+        if is_orphan(one) and not (one.removed or one.active or state.held.get(one.id))
     )
 
 
-def _may_go(member: Member, world: World) -> bool:
-    """Whether a broker holds nothing, and nothing can come to it any more."""
-    if member.broker is None:  # one that starts may register in the next moment
+def _may_go(member: Member, state: ClusterState) -> bool:
+    """Whether a broker holds no replicas and gets no new ones."""
+    if member.broker is None:  # a starting broker may register at any time
         return member.pod is None or member.phase in {PENDING, FAILED}
-    is_told = member.broker.removed or not member.broker.wanted
-    return is_told and not _holds(member, world)
+    is_unwanted = member.broker.removed or not member.broker.wanted
+    return is_unwanted and not _holds(member, state)
 
 
-def _holds(member: Member, world: World) -> tuple[str, ...]:
-    return tuple(name for broker in member.here for name in world.held.get(broker.id, ()))
+def _holds(member: Member, state: ClusterState) -> tuple[str, ...]:
+    return tuple(name for broker in member.here for name in state.held.get(broker.id, ()))
 
 
-def _why(member: Member, world: World) -> str:
-    held = _holds(member, world)
-    return f"{member.name} holds {count(len(held), 'replica')}: {some(held)}"
+def _why(member: Member, state: ClusterState) -> str:
+    held = _holds(member, state)
+    return f"scale-down waits for {member.name}: {count(len(held), 'replica')} left: {join_names(held)}"

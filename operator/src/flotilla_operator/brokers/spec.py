@@ -1,4 +1,4 @@
-"""What a Broker resource wants, and what the operator was told about the cluster that it is part of. Pure."""
+"""The spec of a Broker, and the settings of the cluster that it belongs to. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Any
 
 from flotilla_operator.names import COMPONENT, GROUP, INSTANCE, MANAGED_BY, NAME, OPERATOR, PART_OF
 
-SET_LABEL = f"{GROUP}/broker"  # which set a pod is of
+SET_LABEL = f"{GROUP}/broker"  # name of the set of a pod
 BROKER = "broker"
 ROLLING, ON_DELETE = "Rolling", "OnDelete"
 _NO_SPREAD = "Off"
@@ -16,7 +16,7 @@ Resource = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """What all brokers of an installation have in common; the chart tells it to the operator."""
+    """Settings of all brokers of an installation, from the settings of the operator."""
 
     name: str
     namespace: str
@@ -34,13 +34,13 @@ class Cluster:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What all broker pods of the cluster have, and no other pods."""
+        """Labels of all broker pods of the cluster, and of no other pods."""
         return {NAME: self.app, INSTANCE: self.instance, COMPONENT: BROKER}
 
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerSet:
-    """What a set of brokers should be."""
+    """Desired state of a set of brokers."""
 
     name: str
     uid: str
@@ -60,30 +60,30 @@ class BrokerSet:
 
     @property
     def namespace(self) -> str:
-        """Where it is."""
+        """Namespace of the set."""
         return self.cluster.namespace
 
     @property
     def selector(self) -> dict[str, str]:
-        """What its pods have, and no other pods."""
+        """Labels of the pods of the set, and of no other pods."""
         return {**self.cluster.labels, SET_LABEL: self.name}
 
     @property
     def labels(self) -> dict[str, str]:
-        """What all its resources have."""
+        """Labels of all children."""
         return {**self.selector, MANAGED_BY: OPERATOR, PART_OF: "flotilla"}
 
     def pod(self, ordinal: int) -> str:
-        """The name of a pod."""
+        """Return the name of a pod."""
         return f"{self.name}-{ordinal}"
 
     def host(self, pod: str) -> str:
-        """Where the broker in a pod is reached: what it registers as."""
+        """Return the host name under which the broker of a pod registers."""
         return f"{pod}.{self.name}.{self.namespace}.svc"
 
     @property
     def owner(self) -> dict[str, Any]:
-        """The reference by which Kubernetes removes what belongs to this resource."""
+        """Owner reference of children."""
         return {
             "apiVersion": f"{GROUP}/v1",
             "kind": "Broker",
@@ -95,7 +95,7 @@ class BrokerSet:
 
 
 def read_set(resource: Resource, cluster: Cluster) -> BrokerSet:
-    """Read a resource that the API server has let in."""
+    """Read a resource that the API server has validated."""
     metadata, spec = resource["metadata"], resource.get("spec") or {}
     storage, claims = spec.get("storage") or {}, spec.get("claimRetention") or {}
     return BrokerSet(
@@ -117,17 +117,17 @@ def read_set(resource: Resource, cluster: Cluster) -> BrokerSet:
     )
 
 
-def spread(wanted: BrokerSet) -> list[dict[str, Any]]:
-    """Say how pods are spread over hosts and zones."""
-    said = wanted.template.get("spread") or {}
+def spread(desired: BrokerSet) -> list[dict[str, Any]]:
+    """Return the topology spread constraints of pods."""
+    spread_over = desired.template.get("spread") or {}
     keys = {"hosts": "kubernetes.io/hostname", "zones": "topology.kubernetes.io/zone"}
     return [
         {
             "maxSkew": 1,
             "topologyKey": key,
-            "whenUnsatisfiable": said.get(what, "ScheduleAnyway"),
-            "labelSelector": {"matchLabels": wanted.cluster.labels},
+            "whenUnsatisfiable": spread_over.get(what, "ScheduleAnyway"),
+            "labelSelector": {"matchLabels": desired.cluster.labels},
         }
         for what, key in keys.items()
-        if said.get(what) != _NO_SPREAD
+        if spread_over.get(what) != _NO_SPREAD
     ]

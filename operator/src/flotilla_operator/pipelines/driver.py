@@ -1,88 +1,121 @@
-"""The driver's pod. It has all in it that Spark is told, so that it is made in one piece. Pure.
+"""The driver pod, with the whole configuration of Spark, and the claim of the checkpoint. Pure.
 
-The driver asks Kubernetes for executors; these have no rights at all. Both run as nobody in particular, with nothing to
-write to but what is mounted.
+The driver creates executor pods; executors have no permissions. Both run without privileges, and can write only to
+mounted volumes.
 """
 
 import json
 from typing import Any
 
-from flotilla_operator import unprivileged
+from flotilla_operator import pod_security
 from flotilla_operator.names import COMPONENT, GROUP
-from flotilla_operator.pipelines.wish import (
+from flotilla_operator.pipelines.spec import (
     CHECKPOINT,
     CHECKPOINT_PATH,
+    DELETE,
     DRIVER,
     EXECUTOR,
     PIPELINE_LABEL,
     STREAM,
-    Pipeline,
+    PipelineSpec,
     digest,
-    is_kept,
+    has_stored_output,
     memory_bytes,
 )
 
 PROGRESS_PORT = 4041
 RUN, ATTEMPT, OF, MODE = (f"{GROUP}/{what}" for what in ("run", "attempt", "of", "mode"))
-_HEAP = 0.6  # of a pod's memory; Python works in the rest
+_HEAP = 0.6  # share of the JVM in the memory of a pod; Python uses the rest
 _APPLICATION = "/etc/flotilla/application"
 _TLS = "/etc/flotilla/tls"
 _KUBERNETES = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
-def make(wanted: Pipeline, run: int, attempt: int) -> dict[str, Any]:
-    """Make the pod of one attempt."""
-    template = wanted.spec.get("template") or {}
-    said = {RUN: str(run), ATTEMPT: str(attempt), OF: made_of(wanted), MODE: wanted.mode}
-    if wanted.checkpoint is not None:
-        said[CHECKPOINT] = wanted.checkpoint
+def make(desired: PipelineSpec, run: int, attempt: int) -> dict[str, Any]:
+    """Make the driver pod of one attempt."""
+    template = desired.spec.get("template") or {}
+    annotations = {RUN: str(run), ATTEMPT: str(attempt), OF: spec_digest(desired), MODE: desired.mode}
+    if desired.checkpoint is not None:
+        annotations[CHECKPOINT] = desired.checkpoint
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": wanted.driver,
-            "namespace": wanted.installation.namespace,
-            "labels": {**(template.get("labels") or {}), **wanted.labels(DRIVER)},
-            "annotations": {**(template.get("annotations") or {}), **said},
-            "ownerReferences": [wanted.owner],
+            "name": desired.driver,
+            "namespace": desired.installation.namespace,
+            "labels": {**(template.get("labels") or {}), **desired.labels(DRIVER)},
+            "annotations": {**(template.get("annotations") or {}), **annotations},
+            "ownerReferences": [desired.owner],
         },
-        "spec": _spec(wanted, run),
+        "spec": _spec(desired, run),
     }
 
 
-def made_of(wanted: Pipeline) -> str:
-    """Tell what a driver is made of now: a stream whose driver is made of something else is begun again."""
-    return digest(_spec(wanted, 0))  # whichever run it is
+def make_claim(desired: PipelineSpec) -> dict[str, Any] | None:
+    """Make the claim of the checkpoint, if the spec has a size. Only with the policy Delete it has an owner."""
+    checkpoint = desired.spec.get("checkpoint") or {}
+    volume = checkpoint.get("volume") or {}
+    if "size" not in volume:
+        return None
+    spec: dict[str, Any] = {
+        "accessModes": [volume.get("accessMode", "ReadWriteOnce")],
+        "resources": {"requests": {"storage": volume["size"]}},
+    }
+    if volume.get("storageClass"):
+        spec["storageClassName"] = volume["storageClass"]
+    is_ours = checkpoint.get("deletionPolicy") == DELETE
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": desired.claim,
+            "namespace": desired.installation.namespace,
+            "labels": desired.labels(DRIVER),
+            "ownerReferences": [desired.owner] if is_ours else [],
+        },
+        "spec": spec,
+    }
 
 
-def arguments(wanted: Pipeline, run: int) -> list[str]:
-    """Say what is run, to the program in the image that runs it."""
-    application = wanted.application
+def spec_digest(desired: PipelineSpec) -> str:
+    """Return the digest of the pod spec, for any run: a stream whose driver has another digest is restarted."""
+    return digest(_spec(desired, 0))
+
+
+def arguments(desired: PipelineSpec, run: int) -> list[str]:
+    """Return the arguments of the container."""
+    application = desired.application
     if "file" in application:
-        return ["driver", application["file"], *wanted.arguments]
+        return ["driver", application["file"], *desired.arguments]
     if "configMap" in application:
-        return ["driver", f"{_APPLICATION}/{application['configMap'].get('key', 'main.py')}", *wanted.arguments]
+        return ["driver", f"{_APPLICATION}/{application['configMap'].get('key', 'main.py')}", *desired.arguments]
     name = application["builtIn"]
-    told = [",".join(wanted.topics)]
-    if name == "load":  # all attempts of a run are one load
-        told += ["--run-id", f"{wanted.uid}/{run}"]
+    passed = [",".join(desired.topics)]
+    if name == "load":  # all attempts of a run share one load
+        passed += ["--run-id", f"{desired.uid}/{run}"]
     else:
-        told += ["--checkpoint", wanted.checkpoint_place] if wanted.checkpoint_place and is_kept(wanted.spec) else []
-        told += [] if wanted.mode == STREAM else ["--once"]
-    return ["driver", f"flotilla_spark.{name}", *told, *wanted.arguments]
+        passed += (
+            ["--checkpoint", desired.checkpoint_location]
+            if desired.checkpoint_location and has_stored_output(desired.spec)
+            else []
+        )
+        passed += [] if desired.mode == STREAM else ["--once"]
+    return ["driver", f"flotilla_spark.{name}", *passed, *desired.arguments]
 
 
-def properties(wanted: Pipeline) -> dict[str, str]:
-    """Say everything to Spark that is not the application's own."""
-    spec, installation = wanted.spec, wanted.installation
+def properties(desired: PipelineSpec) -> dict[str, str]:
+    """Return the Spark properties."""
+    spec, installation = desired.spec, desired.installation
     executors = spec.get("executors") or {}
     cores = executors.get("cores", 1)
-    instances = executors.get("instances", 2) if is_kept(wanted.spec) else 0
+    instances = executors.get("instances", 2) if has_stored_output(desired.spec) else 0
     heap = f"{int(memory_bytes(spec, 'driver') * _HEAP) >> 20}m"
-    common = {"spark.app.name": wanted.name, "spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC"}
-    common |= {"spark.driver.memory": heap, "spark.executor.failuresValidityInterval": "1h"}  # streams live long
-    common["spark.sql.shuffle.partitions"] = str(2 * cores * max(instances, 1))  # 200, Spark's own number, is for more
-    common |= {name: _literally(value) for name, value in (spec.get("sparkConf") or {}).items()}
+    common = {"spark.app.name": desired.name, "spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC"}
+    common |= {"spark.driver.memory": heap, "spark.executor.failuresValidityInterval": "1h"}  # streams run for long
+    common["spark.sql.shuffle.partitions"] = str(
+        2 * cores * max(instances, 1)
+    )  # Spark's default of 200 is for large clusters
+    common |= {name: _escape(value) for name, value in (spec.get("sparkConf") or {}).items()}
     if instances == 0:
         return {**common, "spark.master": f"local[{cores}]"}
     whole = memory_bytes(spec, "executors")
@@ -98,94 +131,97 @@ def properties(wanted: Pipeline) -> dict[str, str]:
         "spark.executor.cores": str(cores),
         "spark.executor.memory": f"{int(whole * _HEAP) >> 20}m",
         "spark.executor.memoryOverhead": f"{(whole - int(whole * _HEAP)) >> 20}m",
-        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",  # executors have none of their own to remove
-        "spark.kubernetes.driver.service.deleteOnTermination": "false",  # nor is there a Service
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",  # executors have no claims
+        "spark.kubernetes.driver.service.deleteOnTermination": "false",  # there is no Service
         "spark.kubernetes.namespace": installation.namespace,
-        "spark.kubernetes.driver.pod.name": wanted.driver,
-        "spark.kubernetes.container.image": _image(wanted),
+        "spark.kubernetes.driver.pod.name": desired.driver,
+        "spark.kubernetes.container.image": _image(desired),
         "spark.kubernetes.container.image.pullPolicy": spec.get("imagePullPolicy") or installation.image_pull_policy,
         "spark.kubernetes.executor.request.cores": str(executors.get("cpu") or cores),
         "spark.kubernetes.executor.podTemplateFile": "/tmp/spark/executor.json",  # noqa: S108 - the pod's own
         "spark.kubernetes.executor.podTemplateContainerName": EXECUTOR,
-        "spark.kubernetes.executor.disableConfigMap": "true",  # so the driver needs no rights to make any
+        "spark.kubernetes.executor.disableConfigMap": "true",  # the driver has no permission to create one
         "spark.kubernetes.authenticate.executor.serviceAccountName": installation.executor_account,
     }
 
 
-def executor_template(wanted: Pipeline) -> dict[str, Any]:
-    """Say what executors have besides what Spark gives them."""
+def executor_template(desired: PipelineSpec) -> dict[str, Any]:
+    """Return the pod template of executors, to which Spark adds its own settings."""
     spec: dict[str, Any] = {
-        **_common(wanted),
-        "serviceAccountName": wanted.installation.executor_account,
+        **_common(desired),
+        "serviceAccountName": desired.installation.executor_account,
         "containers": [
             {
                 "name": EXECUTOR,
-                "securityContext": unprivileged.CONTAINER,
-                "env": _env(wanted),
-                "volumeMounts": _mounts(wanted),
+                "securityContext": pod_security.CONTAINER,
+                "env": _env(desired),
+                "volumeMounts": _mounts(desired),
             }
         ],
-        "volumes": _volumes(wanted),
+        "volumes": _volumes(desired),
     }
-    if wanted.is_on_one_node:
-        with_driver = {"matchLabels": {COMPONENT: DRIVER, PIPELINE_LABEL: wanted.name}}
+    if desired.is_on_one_node:
+        with_driver = {"matchLabels": {COMPONENT: DRIVER, PIPELINE_LABEL: desired.name}}
         term = {"labelSelector": with_driver, "topologyKey": "kubernetes.io/hostname"}
         spec["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    template = wanted.spec.get("template") or {}
+    template = desired.spec.get("template") or {}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "labels": {**(template.get("labels") or {}), **wanted.labels(EXECUTOR)},
+            "labels": {**(template.get("labels") or {}), **desired.labels(EXECUTOR)},
             "annotations": dict(template.get("annotations") or {}),
         },
         "spec": spec,
     }
 
 
-def _spec(wanted: Pipeline, run: int) -> dict[str, Any]:
-    spec, installation = wanted.spec, wanted.installation
-    asked = spec.get("driver") or {}
-    memory = asked.get("memory", "2Gi")
+def _spec(desired: PipelineSpec, run: int) -> dict[str, Any]:
+    spec, installation = desired.spec, desired.installation
+    resources = spec.get("driver") or {}
+    memory = resources.get("memory", "2Gi")
     environment = [
-        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},  # before those that speak of it
-        {"name": "SPARK_PROPERTIES", "value": json.dumps(properties(wanted), sort_keys=True)},
-        {"name": "SPARK_EXECUTOR_TEMPLATE", "value": _literally(json.dumps(executor_template(wanted), sort_keys=True))},
+        {
+            "name": "POD_IP",
+            "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
+        },  # before the variables that refer to it
+        {"name": "SPARK_PROPERTIES", "value": json.dumps(properties(desired), sort_keys=True)},
+        {"name": "SPARK_EXECUTOR_TEMPLATE", "value": _escape(json.dumps(executor_template(desired), sort_keys=True))},
         {"name": "FLOTILLA_PROGRESS_PORT", "value": str(PROGRESS_PORT)},
-        *_env(wanted),
+        *_env(desired),
     ]
     return {
-        **_common(wanted),
-        "restartPolicy": "Never",  # attempts are counted, and spaced out, by the operator
+        **_common(desired),
+        "restartPolicy": "Never",  # the operator counts and delays attempts
         "serviceAccountName": installation.driver_account,
         "terminationGracePeriodSeconds": 30,
         "containers": [
             {
                 "name": DRIVER,
-                "image": _image(wanted),
+                "image": _image(desired),
                 "imagePullPolicy": spec.get("imagePullPolicy") or installation.image_pull_policy,
-                "args": [_literally(one) for one in arguments(wanted, run)],
-                "securityContext": unprivileged.CONTAINER,
+                "args": [_escape(one) for one in arguments(desired, run)],
+                "securityContext": pod_security.CONTAINER,
                 "env": environment,
                 "ports": [{"name": "progress", "containerPort": PROGRESS_PORT}],
                 "resources": {
-                    "requests": {"cpu": asked.get("cpu", "500m"), "memory": memory},
+                    "requests": {"cpu": resources.get("cpu", "500m"), "memory": memory},
                     "limits": {"memory": memory},
                 },
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "volumeMounts": [
-                    *_mounts(wanted),
+                    *_mounts(desired),
                     {"name": "kubernetes", "mountPath": _KUBERNETES, "readOnly": True},
-                    *_application_mounts(wanted),
+                    *_application_mounts(desired),
                 ],
             }
         ],
-        "volumes": [*_volumes(wanted), _kubernetes_volume(), *_application_volumes(wanted)],
+        "volumes": [*_volumes(desired), _kubernetes_volume(), *_application_volumes(desired)],
     }
 
 
-def _common(wanted: Pipeline) -> dict[str, Any]:
-    template, installation = wanted.spec.get("template") or {}, wanted.installation
+def _common(desired: PipelineSpec) -> dict[str, Any]:
+    template, installation = desired.spec.get("template") or {}, desired.installation
     secrets = template.get("imagePullSecrets") or [{"name": name} for name in installation.image_pull_secrets]
     optional = {
         "imagePullSecrets": secrets,
@@ -193,74 +229,74 @@ def _common(wanted: Pipeline) -> dict[str, Any]:
         "tolerations": template.get("tolerations"),
         "priorityClassName": template.get("priorityClassName"),
     }
-    return {**unprivileged.POD, **{key: value for key, value in optional.items() if value}}
+    return {**pod_security.POD, **{key: value for key, value in optional.items() if value}}
 
 
-def _literally(text: str) -> str:
-    """Write a text so that Kubernetes leaves it as it is: it would put variables in where $(NAME) stands."""
+def _escape(text: str) -> str:
+    """Escape a text for Kubernetes, which would expand $(NAME)."""
     return text.replace("$", "$$")
 
 
-def _image(wanted: Pipeline) -> str:
-    return str(wanted.spec.get("image") or wanted.installation.image)
+def _image(desired: PipelineSpec) -> str:
+    return str(desired.spec.get("image") or desired.installation.image)
 
 
-def _env(wanted: Pipeline) -> list[dict[str, Any]]:
-    values = {"FLOTILLA_URL": wanted.installation.url, "FLOTILLA_PIPELINE": wanted.name}
-    if wanted.installation.tls_secret is not None:
+def _env(desired: PipelineSpec) -> list[dict[str, Any]]:
+    values = {"FLOTILLA_URL": desired.installation.url, "FLOTILLA_PIPELINE": desired.name}
+    if desired.installation.tls_secret is not None:
         values["FLOTILLA_TLS_CA"] = f"{_TLS}/ca.crt"
-    if wanted.topics:
-        values["FLOTILLA_TOPICS"] = ",".join(wanted.topics)
-    if wanted.checkpoint_place is not None:
-        values["FLOTILLA_CHECKPOINT"] = wanted.checkpoint_place
-    found: list[dict[str, Any]] = [{"name": name, "value": _literally(value)} for name, value in values.items()]
-    token = wanted.spec.get("token")
+    if desired.topics:
+        values["FLOTILLA_TOPICS"] = ",".join(desired.topics)
+    if desired.checkpoint_location is not None:
+        values["FLOTILLA_CHECKPOINT"] = desired.checkpoint_location
+    found: list[dict[str, Any]] = [{"name": name, "value": _escape(value)} for name, value in values.items()]
+    token = desired.spec.get("token")
     if token is not None:
         reference = {"name": token["secretName"], "key": token.get("key", "token")}
         found.append({"name": "FLOTILLA_TOKEN", "valueFrom": {"secretKeyRef": reference}})
-    return [*found, *(wanted.spec.get("env") or ())]
+    return [*found, *(desired.spec.get("env") or ())]
 
 
-def _mounts(wanted: Pipeline) -> list[dict[str, Any]]:
+def _mounts(desired: PipelineSpec) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's own
-    if wanted.claim is not None:
+    if desired.claim is not None:
         found.append({"name": "checkpoint", "mountPath": CHECKPOINT_PATH})
-    if wanted.installation.tls_secret is not None:
+    if desired.installation.tls_secret is not None:
         found.append({"name": "tls", "mountPath": _TLS, "readOnly": True})
     return found + [
         {"name": f"volume-{at}", "mountPath": one["mountPath"], "readOnly": bool(one.get("readOnly"))}
-        for at, one in enumerate(wanted.spec.get("volumes") or ())
+        for at, one in enumerate(desired.spec.get("volumes") or ())
     ]
 
 
-def _volumes(wanted: Pipeline) -> list[dict[str, Any]]:
+def _volumes(desired: PipelineSpec) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
-    if wanted.claim is not None:
-        found.append({"name": "checkpoint", "persistentVolumeClaim": {"claimName": wanted.claim}})
-    tls = wanted.installation.tls_secret
+    if desired.claim is not None:
+        found.append({"name": "checkpoint", "persistentVolumeClaim": {"claimName": desired.claim}})
+    tls = desired.installation.tls_secret
     if tls is not None:
-        items = [{"key": "ca.crt", "path": "ca.crt"}]  # the keys beside it are not for applications
+        items = [{"key": "ca.crt", "path": "ca.crt"}]  # applications do not get the private key
         found.append({"name": "tls", "secret": {"secretName": tls, "defaultMode": 0o440, "items": items}})
     return found + [
         {"name": f"volume-{at}", "persistentVolumeClaim": {"claimName": one["claimName"]}}
-        for at, one in enumerate(wanted.spec.get("volumes") or ())
+        for at, one in enumerate(desired.spec.get("volumes") or ())
     ]
 
 
-def _application_mounts(wanted: Pipeline) -> list[dict[str, Any]]:
-    if "configMap" not in wanted.application:
+def _application_mounts(desired: PipelineSpec) -> list[dict[str, Any]]:
+    if "configMap" not in desired.application:
         return []
     return [{"name": "application", "mountPath": _APPLICATION, "readOnly": True}]
 
 
-def _application_volumes(wanted: Pipeline) -> list[dict[str, Any]]:
-    if "configMap" not in wanted.application:
+def _application_volumes(desired: PipelineSpec) -> list[dict[str, Any]]:
+    if "configMap" not in desired.application:
         return []
-    return [{"name": "application", "configMap": {"name": wanted.application["configMap"]["name"]}}]
+    return [{"name": "application", "configMap": {"name": desired.application["configMap"]["name"]}}]
 
 
 def _kubernetes_volume() -> dict[str, Any]:
-    """What a pod needs to speak with Kubernetes, as Kubernetes itself would mount it."""
+    """Volume with the token and the CA of the API of Kubernetes, as Kubernetes itself would mount it."""
     sources = [
         {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
         {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},

@@ -1,4 +1,4 @@
-"""What drivers tell: how far they are, and why they ended. Pure."""
+"""Reports of drivers: their progress, and the cause of their end. Pure."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -6,23 +6,23 @@ from typing import Annotated, Any
 
 import msgspec
 
-from flotilla_operator.world import World
+from flotilla_operator.cluster_state import ClusterState
 
-_PARTITIONS_MAX = 1000  # of more, offsets are not shown
-_OFFSETS_BYTES_MAX = 256 << 10  # nor those with names as long as no topic has; Kubernetes takes a megabyte or so
+_PARTITIONS_MAX = 1000  # with more, the status has no offsets
+_OFFSETS_BYTES_MAX = 256 << 10  # Kubernetes limits objects to about 1 MB
 _YEAR_MIN = 1970
 _TEXT_MAX = 2000
 _TIME_MAX = 40
 
 
-# What a status may have in it.
+# Types that are valid in a status.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Name = Annotated[str, msgspec.Meta(max_length=200)]
 Offsets = Annotated[dict[Name, dict[Name, Count]], msgspec.Meta(max_length=1000)]
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver tells of the last micro-batch that it has committed. It may be anybody's code: all is checked."""
+    """The last micro-batch that a driver committed. Drivers run code of users, so every field is validated."""
 
     time: str
     batch: Count = 0
@@ -32,11 +32,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if len(self.time) > _TIME_MAX or self.moment is None:
-            raise ValueError("it has no time")
+            raise ValueError("time is missing or invalid")
 
     @property
     def moment(self) -> str | None:
-        """The time, as Kubernetes has it."""
+        """The time in the format of Kubernetes."""
         try:
             found = datetime.strptime(self.time, "%Y-%m-%dT%H:%M:%S%z").astimezone(UTC)
         except (ValueError, OverflowError):
@@ -44,29 +44,29 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         return found.strftime("%Y-%m-%dT%H:%M:%SZ") if found.year >= _YEAR_MIN else None
 
 
-class Farewell(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver writes down when it ends."""
+class TerminationMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """The termination message of a driver."""
 
     failure: str | None = None
     progress: Progress | None = None
 
 
 def read_progress(data: bytes) -> Progress | None:
-    """Read what a driver answers; None if it has not got anywhere yet. Raises msgspec.DecodeError."""
+    """Decode the progress of a driver; None before its first micro-batch. Raises msgspec.DecodeError."""
     return msgspec.json.decode(data, type=Progress | None)
 
 
-def read_farewell(text: str) -> Farewell:
-    """Read what a driver has left. One that could not write has left the end of its log."""
+def read_termination_message(text: str) -> TerminationMessage:
+    """Decode a termination message. Kubernetes uses the end of the log if the driver wrote none."""
     try:
-        return msgspec.json.decode(text.encode(), type=Farewell)
-    except (msgspec.DecodeError, ValueError, RecursionError):  # it may be anybody's
+        return msgspec.json.decode(text.encode(), type=TerminationMessage)
+    except (msgspec.DecodeError, ValueError, RecursionError):  # not valid, or not JSON
         lines = [line for line in text.strip().splitlines() if line.strip()]
-        return Farewell(failure="\n".join(lines[-5:])[-_TEXT_MAX:] or None)
+        return TerminationMessage(failure="\n".join(lines[-5:])[-_TEXT_MAX:] or None)
 
 
-def figures(found: Progress | None, before: Mapping[str, Any], world: World | None) -> dict[str, Any]:
-    """Show how far a pipeline is, and how far it is behind, also while no driver tells anything."""
+def figures(found: Progress | None, before: Mapping[str, Any], state: ClusterState | None) -> dict[str, Any]:
+    """Build the progress in the status: offsets and lag are kept while no driver runs."""
     kept = {key: before[key] for key in ("offsets", "lag", "lastProgress") if key in before}
     if found is not None:
         kept["lastProgress"] = {
@@ -77,9 +77,9 @@ def figures(found: Progress | None, before: Mapping[str, Any], world: World | No
         }
         if _is_too_much(found.offsets):
             kept = {"lastProgress": kept["lastProgress"]}
-        elif found.offsets:  # a driver that has ended has no room for very many
+        elif found.offsets:  # a termination message may be too short for them
             kept["offsets"] = found.offsets
-    lag = _lag(kept.get("offsets") or {}, world)
+    lag = _lag(kept.get("offsets") or {}, state)
     return kept if lag is None else {**kept, "lag": lag}
 
 
@@ -88,18 +88,18 @@ def _is_too_much(offsets: Mapping[str, Mapping[str, int]]) -> bool:
     return count > _PARTITIONS_MAX or len(msgspec.json.encode(offsets)) > _OFFSETS_BYTES_MAX
 
 
-def _lag(offsets: Mapping[str, Mapping[str, int]], world: World | None) -> int | None:
-    """Count the records behind those that are committed. Of a partition that was not read, that is all of it."""
-    if world is None or not offsets:
+def _lag(offsets: Mapping[str, Mapping[str, int]], state: ClusterState | None) -> int | None:
+    """Count the records after the committed offsets; for a partition that was not read, all records."""
+    if state is None or not offsets:
         return None
     total = 0
     for name in offsets:
-        topic = world.topics_by_name.get(name)
+        topic = state.topics_by_name.get(name)
         for one in topic.partitions if topic is not None else ():
-            told = [world.replicas.get((topic.id, one.index, member)) for member in one.members]  # type: ignore[union-attr]
-            known = [replica for replica in told if replica is not None]
+            reported = [state.replicas.get((topic.id, one.index, member)) for member in one.members]  # type: ignore[union-attr]
+            known = [replica for replica in reported if replica is not None]
             if not known:
-                return None  # managers that have just started know little
+                return None  # restarted managers have no reports yet
             at = offsets[name].get(str(one.index), min(replica.first_offset for replica in known))
             total += max(0, max(replica.next_offset for replica in known) - at)
     return total

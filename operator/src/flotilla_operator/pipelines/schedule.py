@@ -1,4 +1,4 @@
-"""When a run is due, by a line as cron has it, in UTC. Pure."""
+"""When a run is due, by a cron expression in UTC. Pure."""
 
 from datetime import UTC, datetime
 
@@ -9,26 +9,26 @@ _SAMPLE = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def check(cron: str) -> None:
-    """See whether it is one; raises ValueError."""
-    example = '"*/10 * * * *" for every ten minutes'
-    why = None if len(cron.split()) == _FIELDS else f"it has not {_FIELDS} fields"
+    """Validate a cron expression; raises ValueError."""
+    found = len(cron.split())
+    why = None if found == _FIELDS else f"{found} fields, expected {_FIELDS}"
     try:
         next(CronSim(cron, _SAMPLE))
     except CronSimError as error:
         why = why or str(error)
     except StopIteration:
-        why = why or "it never comes"
+        why = why or "it never matches"
     if why is not None:
-        raise ValueError(f'schedule is "{cron}", which cron does not understand ({why}); as in {example}')
+        raise ValueError(f'schedule "{cron}" is not a valid cron expression ({why}); example: "*/10 * * * *"')
 
 
 def following(cron: str, moment: datetime) -> datetime:
-    """Give the first time after a moment."""
+    """Return the first scheduled time after a moment."""
     return next(CronSim(cron, moment.astimezone(UTC)))
 
 
 def last_due(cron: str, since: datetime, now: datetime) -> datetime | None:
-    """Give the last time after `since` that has come; None if none has. What was missed is made up for once."""
+    """Return the last scheduled time from `since` to `now`, if any. Several missed runs are made up by one."""
     if following(cron, since) > now:
         return None
     moment = now.astimezone(UTC).replace(microsecond=0)
@@ -38,6 +38,6 @@ def last_due(cron: str, since: datetime, now: datetime) -> datetime | None:
 
 
 def _at(cron: str, moment: datetime) -> datetime | None:
-    """Give a moment if it is one of the schedule."""
+    """Return the moment if it is a scheduled time."""
     before = next(CronSim(cron, moment, reverse=True))
     return moment if following(cron, before) == moment else None

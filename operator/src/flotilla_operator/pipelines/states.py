@@ -1,11 +1,11 @@
-"""The life of a pipeline: runs, attempts, and what has become of them. Pure.
+"""State machine of a Pipeline: runs and attempts. Pure.
 
-A run is one time that the application is to be done: the one of a stream, each time that a schedule says so. It is
-attempted, again and again if need be, each time by one driver.
+A run is one execution of the application: a stream has one, a schedule starts one each time. An attempt is one driver
+of a run.
 
-Whatever is decided is written into the status first, and done in a later turn, which reads it there. So an operator
-that dies in between, at any moment, neither forgets an attempt nor counts one twice; and since the driver's pod has the
-same name in all attempts, and an attempt begins only when no such pod is there, there are never two of them.
+Every decision is written to the status first, and a later reconcile acts on it. So an operator that crashes at any time
+neither forgets an attempt nor counts one twice. The driver pod has the same name in all attempts, and an attempt starts
+only when no such pod exists, so there are never two drivers.
 """
 
 from collections.abc import Mapping
@@ -15,30 +15,30 @@ from typing import Any
 
 from flotilla_operator.brokers.pods import failure_of
 from flotilla_operator.pipelines import driver, schedule
-from flotilla_operator.pipelines.progress import Farewell, read_farewell
-from flotilla_operator.pipelines.wish import ALWAYS, CHECKPOINT, DRIVER, ON_FAILURE, STREAM, Pipeline, parse_time
+from flotilla_operator.pipelines.progress import TerminationMessage, read_termination_message
+from flotilla_operator.pipelines.spec import ALWAYS, CHECKPOINT, DRIVER, ON_FAILURE, STREAM, PipelineSpec, parse_time
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 _FAILURE_MAX = 2000
-STEADY_S = 600  # a stream that ran for so long did well: what fails then has failed for the first time
+STEADY_S = 600  # after a stream has run this long, a failure counts as the first one
 
 Resource = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What the status remembers."""
+    """The record in the status."""
 
     run: int = 0
     attempt: int = 0
     failures: int = 0
-    of: str | None = None  # the fingerprint of the spec that the run is of
-    generation: int | None = None  # of the spec that the attempt is of
+    of: str | None = None  # fingerprint of the spec of the run
+    generation: int | None = None  # of the spec of the attempt
     due_at: str | None = None
-    outcome: str | None = None  # of the run: Succeeded, Failed, or None while it is not over
-    driver_uid: str | None = None  # of the attempt's pod, once it was seen
-    ended_uid: str | None = None  # of the last pod whose end was seen
-    stopping: str | None = None  # why it is ended by us
+    outcome: str | None = None  # of the run: Succeeded or Failed; None before its end
+    driver_uid: str | None = None  # UID of the attempt's pod, once observed
+    ended_uid: str | None = None  # UID of the last pod whose end was observed
+    stopping: str | None = None  # why the operator stops the driver
     started_at: str | None = None
     finished_at: str | None = None
     retry_at: str | None = None
@@ -54,50 +54,50 @@ _NAMES = {
 
 
 def read_record(status: Mapping[str, Any]) -> Record:
-    """Read what a status remembers."""
+    """Read the record from a status."""
     return Record(**{name: status[key] for name, key in _NAMES.items() if status.get(key) is not None})
 
 
 def write_record(record: Record) -> dict[str, Any]:
-    """Write it down."""
+    """Write the record as fields of a status."""
     return {key: getattr(record, name) for name, key in _NAMES.items() if getattr(record, name) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """A driver's pod, or an executor's."""
+    """A driver pod or an executor pod."""
 
     name: str
     uid: str
     owner: str | None
     phase: str  # Pending, Running, Succeeded, Failed
     of: str | None = None
-    mode: str | None = None  # that it was made for
+    mode: str | None = None  # of the spec of the pod
     checkpoint: str | None = None
     address: str | None = None
-    is_leaving: bool = False
-    is_placed: bool = False  # on a node
+    is_terminating: bool = False
+    is_placed: bool = False  # scheduled to a node
     made_at: str | None = None
     started_at: str | None = None
     finished_at: str | None = None
-    waits_for: str | None = None  # why it does not start
-    farewell: Farewell = field(default_factory=Farewell)
+    waiting_for: str | None = None  # why it does not start
+    termination: TerminationMessage = field(default_factory=TerminationMessage)
 
     @property
     def has_ended(self) -> bool:
-        """Whether it will not run any more."""
+        """Whether its containers have ended."""
         return self.phase in {SUCCEEDED, FAILED}
 
 
 def read_pod(resource: Resource) -> Pod:
-    """Read a driver's pod, or an executor's."""
+    """Read a driver pod or an executor pod."""
     metadata, status = resource["metadata"], resource.get("status") or {}
-    said = metadata.get("annotations") or {}
-    containers = {one["name"]: one for one in status.get("containerStatuses") or ()}  # others may be put beside ours
+    annotations = metadata.get("annotations") or {}
+    containers = {one["name"]: one for one in status.get("containerStatuses") or ()}  # sidecars may be injected
     state = containers.get(DRIVER, {}).get("state") or {}
     ended = state.get("terminated") or {}
     phase = status.get("phase", PENDING)
-    if ended and phase == RUNNING:  # those beside it may go on for ever
+    if ended and phase == RUNNING:  # sidecars may keep running
         phase = SUCCEEDED if ended.get("exitCode") == 0 else FAILED
     scheduled: Mapping[str, Any] = next(
         (one for one in status.get("conditions") or () if one["type"] == "PodScheduled"), {}
@@ -108,78 +108,80 @@ def read_pod(resource: Resource) -> Pod:
         uid=metadata["uid"],
         owner=next((one["uid"] for one in metadata.get("ownerReferences") or () if one.get("controller")), None),
         phase=phase,
-        of=said.get(driver.OF),
-        mode=said.get(driver.MODE),
-        checkpoint=said.get(CHECKPOINT),
+        of=annotations.get(driver.OF),
+        mode=annotations.get(driver.MODE),
+        checkpoint=annotations.get(CHECKPOINT),
         address=status.get("podIP"),
-        is_leaving="deletionTimestamp" in metadata,
+        is_terminating="deletionTimestamp" in metadata,
         is_placed=bool((resource.get("spec") or {}).get("nodeName")),
         made_at=metadata.get("creationTimestamp"),
         started_at=(state.get("running") or {}).get("startedAt") or ended.get("startedAt") or status.get("startTime"),
         finished_at=ended.get("finishedAt"),
-        waits_for=failure_of(status) or unplaced,
-        farewell=_read_end({**status, "phase": phase}, ended),
+        waiting_for=failure_of(status) or unplaced,
+        termination=_read_end({**status, "phase": phase}, ended),
     )
 
 
-def _read_end(status: Mapping[str, Any], ended: Mapping[str, Any]) -> Farewell:
-    """Tell why a pod ended: as it says itself, or as Kubernetes does."""
-    told = read_farewell(ended.get("message") or "")
-    if told.failure is not None or status.get("phase") != FAILED:
-        return told
+def _read_end(status: Mapping[str, Any], ended: Mapping[str, Any]) -> TerminationMessage:
+    """Return why a pod ended, from its termination message or from Kubernetes."""
+    message = read_termination_message(ended.get("message") or "")
+    if message.failure is not None or status.get("phase") != FAILED:
+        return message
     if ended.get("reason") == "OOMKilled":
-        text = "it used more memory than it may (OOMKilled): give driver.memory a larger value"
+        text = "driver exceeded its memory limit (OOMKilled): increase driver.memory"
     elif status.get("message"):
         text = f"{status.get('reason', 'Failed')}: {status['message']}"
     else:
-        text = f"it ended with code {ended.get('exitCode', '?')} ({ended.get('reason', 'Error')}), and left no word"
-    return Farewell(failure=text, progress=told.progress)
+        text = f"driver exited with code {ended.get('exitCode', '?')} ({ended.get('reason', 'Error')})"
+    return TerminationMessage(failure=text, progress=message.progress)
 
 
-def see_pod(wanted: Pipeline, before: Record, pod: Pod, now: datetime) -> Record:
-    """Take in what there is to see of this pipeline's own pod."""
+def observe_pod(desired: PipelineSpec, before: Record, pod: Pod, now: datetime) -> Record:
+    """Record the observed state of the Pipeline's driver pod."""
     if pod.uid == before.ended_uid:
         return before
     seen = replace(before, driver_uid=pod.uid, started_at=pod.started_at or before.started_at)
     if pod.uid != before.driver_uid:
         seen = replace(seen, finished_at=None)
-    is_done = pod.phase == SUCCEEDED and pod.mode != STREAM  # a stream that was told to end may well say so
+    is_done = pod.phase == SUCCEEDED and pod.mode != STREAM  # a stream that receives SIGTERM may exit with 0
     if pod.has_ended and (seen.stopping is None or is_done):
         at = pod.finished_at or _text(now)
-        return end(wanted, seen, now, at=at, failure=None if pod.phase == SUCCEEDED else pod.farewell.failure or "")
-    why = None if pod.is_leaving else why_stop(wanted, pod)
+        return end_attempt(
+            desired, seen, now, at=at, failure=None if pod.phase == SUCCEEDED else pod.termination.failure or ""
+        )
+    why = None if pod.is_terminating else stop_reason(desired, pod)
     return replace(seen, stopping=seen.stopping or why)
 
 
-def see_no_pod(wanted: Pipeline, before: Record, now: datetime) -> Record:
-    """Take in that there is no pod; if there was one, it has ended."""
+def observe_no_pod(desired: PipelineSpec, before: Record, now: datetime) -> Record:
+    """Record that no driver pod exists; if there was one, its attempt has ended."""
     if before.driver_uid is None or before.driver_uid == before.ended_uid:
         return before
-    if before.stopping is not None:  # as we wanted
+    if before.stopping is not None:  # the operator stopped it
         ended = replace(before, ended_uid=before.driver_uid, finished_at=_text(now))
         return replace(ended, stopping=None, retry_at=_text(now))
-    text = "its pod is gone: somebody deleted it, or its node was lost"
-    return end(wanted, before, now, at=_text(now), failure=text)
+    text = "driver pod disappeared: it was deleted, or its node was lost"
+    return end_attempt(desired, before, now, at=_text(now), failure=text)
 
 
-def why_stop(wanted: Pipeline, pod: Pod) -> str | None:
-    """Say why a driver that runs should not."""
-    if wanted.is_suspended:
-        return "it is suspended"
-    may_be_replaced = STREAM in {wanted.mode, pod.mode} or pod.phase == PENDING  # a batch that runs is run to its end
-    if may_be_replaced and pod.of != driver.made_of(wanted):
-        return "what it should be has changed"
+def stop_reason(desired: PipelineSpec, pod: Pod) -> str | None:
+    """Return why a running driver must stop; None if it need not."""
+    if desired.is_suspended:
+        return "Pipeline is suspended"
+    may_be_replaced = STREAM in {desired.mode, pod.mode} or pod.phase == PENDING  # a running batch is not interrupted
+    if may_be_replaced and pod.of != driver.spec_digest(desired):
+        return "spec changed"
     return None
 
 
-def end(wanted: Pipeline, before: Record, now: datetime, *, at: str, failure: str | None) -> Record:
-    """Take in that an attempt has ended, well if there is no failure."""
+def end_attempt(desired: PipelineSpec, before: Record, now: datetime, *, at: str, failure: str | None) -> Record:
+    """Record the end of an attempt, successful if there is no failure."""
     ran_s = (parse_time(at) - parse_time(before.started_at)).total_seconds() if before.started_at else 0
-    did_well = wanted.mode == STREAM and ran_s >= STEADY_S  # a batch has done nothing before its end
-    failures = 0 if failure is None else (1 if did_well else before.failures + 1)
-    is_tried = is_tried_again(wanted, failures)
-    outcome = None if is_tried else (SUCCEEDED if failure is None else FAILED)
-    wait = timedelta(seconds=wanted.restart.wait_s(failures))
+    was_steady = desired.mode == STREAM and ran_s >= STEADY_S  # a batch has no result before its end
+    failures = 0 if failure is None else (1 if was_steady else before.failures + 1)
+    is_retry = is_retried(desired, failures)
+    outcome = None if is_retry else (SUCCEEDED if failure is None else FAILED)
+    wait = timedelta(seconds=desired.restart.wait_s(failures))
     return replace(
         before,
         ended_uid=before.driver_uid,
@@ -188,58 +190,58 @@ def end(wanted: Pipeline, before: Record, now: datetime, *, at: str, failure: st
         failure=None if failure is None else failure[:_FAILURE_MAX],
         outcome=outcome,
         stopping=None,
-        retry_at=_text(now + wait) if is_tried else None,
+        retry_at=_text(now + wait) if is_retry else None,
     )
 
 
-def is_tried_again(wanted: Pipeline, failures: int) -> bool:
-    """Tell whether there is another attempt after so many failures in a row; none is an end that was well."""
-    restart = wanted.restart
+def is_retried(desired: PipelineSpec, failures: int) -> bool:
+    """Whether another attempt follows after a number of consecutive failures; 0 means success."""
+    restart = desired.restart
     if failures == 0:
         return restart.policy == ALWAYS
     return restart.policy in {ALWAYS, ON_FAILURE} and (restart.retries is None or failures <= restart.retries)
 
 
-def begin(wanted: Pipeline, before: Record, now: datetime) -> Record:
-    """Begin a run, or its next attempt, if it is time; otherwise nothing changes."""
-    if wanted.is_suspended:
+def start_attempt(desired: PipelineSpec, before: Record, now: datetime) -> Record:
+    """Record a new run or the next attempt, if it is due; otherwise return the record unchanged."""
+    if desired.is_suspended:
         return before
-    due = due_run(wanted, before, now)
+    due = due_run(desired, before, now)
     if due is not None:
         return Record(
             run=before.run + 1,
             attempt=1,
-            of=wanted.fingerprint,
-            generation=wanted.generation,
+            of=desired.fingerprint,
+            generation=desired.generation,
             due_at=due or before.due_at,
             ended_uid=before.ended_uid,
         )
     is_due = before.outcome is None and before.retry_at is not None and parse_time(before.retry_at) <= now
-    if not is_due and not is_mended(wanted, before):
+    if not is_due and not is_retried_after_change(desired, before):
         return before
     after = replace(before, attempt=before.attempt + 1, retry_at=None, driver_uid=None, started_at=None, outcome=None)
-    return replace(after, generation=wanted.generation, failures=before.failures if is_due else 0)
+    return replace(after, generation=desired.generation, failures=before.failures if is_due else 0)
 
 
-def is_mended(wanted: Pipeline, record: Record) -> bool:
-    """Tell whether what was given up is tried once more: somebody has changed the spec, as to give it more memory."""
-    is_given_up = record.outcome == FAILED and wanted.cron is None
-    return is_given_up and record.generation not in {None, wanted.generation}
+def is_retried_after_change(desired: PipelineSpec, record: Record) -> bool:
+    """Whether a failed run is retried because its spec has changed, e.g. with more memory."""
+    is_failed = record.outcome == FAILED and desired.cron is None
+    return is_failed and record.generation not in {None, desired.generation}
 
 
-def due_run(wanted: Pipeline, before: Record, now: datetime) -> str | None:
-    """Tell whether a new run is due: None, or the time by the schedule, which is empty without one."""
-    if wanted.cron is None:
-        return "" if before.of != wanted.fingerprint else None
+def due_run(desired: PipelineSpec, before: Record, now: datetime) -> str | None:
+    """Return the scheduled time of a run that is due, empty without a schedule; None if none is due."""
+    if desired.cron is None:
+        return "" if before.of != desired.fingerprint else None
     if before.run > 0 and before.outcome is None:
         return None
-    since = before.due_at or before.finished_at or wanted.created_at
-    found = schedule.last_due(wanted.cron, parse_time(since), now)
+    since = before.due_at or before.finished_at or desired.created_at
+    found = schedule.last_due(desired.cron, parse_time(since), now)
     return _text(found) if found is not None else None
 
 
-def is_to_start(record: Record) -> bool:
-    """Tell whether an attempt was begun that has no driver yet."""
+def is_start_pending(record: Record) -> bool:
+    """Whether an attempt is recorded that has no driver yet."""
     return record.run > 0 and record.outcome is None and record.driver_uid is None and record.retry_at is None
 
 

@@ -1,5 +1,5 @@
 """`Topic` resources.
 
-What they want (`wish`), what is done about it (`plan`), what they show (`status`), and those that tell of topics that
-were made over HTTP (`mirrors`).
+`spec` reads a resource, `conditions` and `status` build its status, `plan` combines them, and `mirrors` creates
+resources for topics that were created over HTTP.
 """

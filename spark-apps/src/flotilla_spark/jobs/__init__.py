@@ -1,1 +1,1 @@
-"""What applications do in Spark. `start(session, options)` of each gives something for `running` to wait for."""
+"""The Spark part of each application. `start(session, options)` returns a `Job` for `runner`."""

@@ -1,7 +1,7 @@
-"""Records as Parquet.
+"""Archiving of records as Parquet.
 
-What is written is what Spark's file sink writes, with its log of files in `_spark_metadata`: who reads the folder with
-Spark sees every record once, also after a crash in the middle of a micro-batch.
+Spark's file sink lists committed files in `_spark_metadata`. A reader that uses Spark sees every record once, also
+after a crash during a micro-batch.
 """
 
 import argparse
@@ -10,20 +10,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from flotilla_spark.arguments import trigger
-from flotilla_spark.claims import claim
 from flotilla_spark.jobs.topics import read_stream
-from flotilla_spark.running import StreamWork
+from flotilla_spark.ownership import claim
+from flotilla_spark.runner import StreamJob
 
 
 def with_day(records: DataFrame) -> DataFrame:
-    """Add the column by which records are put into folders: the day in UTC."""
+    """Add the column `day` (UTC), by which folders are partitioned."""
     return records.withColumn("day", f.to_date("timestamp"))
 
 
-def start(session: SparkSession, options: argparse.Namespace) -> StreamWork:
+def start(session: SparkSession, options: argparse.Namespace) -> StreamJob:
     """Start the query."""
     claim(session, "archive", options.checkpoint, options.to)
     records = read_stream(session, options, {"includeHeaders": "true"})
     writer = with_day(records).writeStream.format("parquet").partitionBy("topic", "day")
     writer = writer.option("path", options.to).option("checkpointLocation", options.checkpoint)
-    return StreamWork(writer.queryName("archive").trigger(**trigger(options)).start())  # type: ignore[arg-type]
+    return StreamJob(writer.queryName("archive").trigger(**trigger(options)).start())  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""Lines, counted.
+"""Counting of log lines.
 
-State is bounded: a window is forgotten when no line of it is waited for any more. For a topic or files it is written
-then, once. The table gets what has changed after each micro-batch, and keeps the rest by itself.
+State is bounded: a window is removed when it is complete, and written to the topic or to files at that time, once. The
+table gets the changed counts after each micro-batch, and keeps the others itself.
 """
 
 import argparse
@@ -12,29 +12,29 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from flotilla_spark.arguments import source_options, trigger
-from flotilla_spark.claims import claim
-from flotilla_spark.drawing import Group, Table
+from flotilla_spark.arguments import connection_options, trigger
 from flotilla_spark.jobs.topics import read_stream
+from flotilla_spark.ownership import claim
 from flotilla_spark.parsing import load_pattern, parse
-from flotilla_spark.running import StreamWork
+from flotilla_spark.runner import StreamJob
+from flotilla_spark.table import Group, Table
 from pyspark_flotilla import in_order
 
-UNREAD = "(does not parse)"
-_AHEAD = "INTERVAL 1 DAY"
+UNPARSED = "(does not parse)"
+_AHEAD_MAX = "INTERVAL 1 DAY"
 _SECOND = "yyyy-MM-dd HH:mm:ss"
 _CLEAR = "\033[2J\033[H"
-_AROUND = 5  # lines of a terminal that are no rows
+_OTHER_LINES = 5  # lines of a terminal that are not rows
 
 
 def count(lines: DataFrame, window: str, late: str) -> DataFrame:
-    """Count parsed lines. Those that do not parse are a level of their own: they are lines, too.
+    """Count parsed lines. Lines that do not parse are counted under a level of their own.
 
-    A line from the future would end all windows before it, and with them the counting of all others: where a line is
-    more than a day ahead of its record, the record's time counts.
+    One line from the future would complete all earlier windows. A line more than one day ahead of its record is
+    therefore counted at the record's timestamp.
     """
-    level = f.when(lines["problem"].isNotNull(), UNREAD).otherwise(f.coalesce(lines["level"], f.lit("")))
-    is_near = lines["time"] <= lines["timestamp"] + f.expr(_AHEAD)
+    level = f.when(lines["problem"].isNotNull(), UNPARSED).otherwise(f.coalesce(lines["level"], f.lit("")))
+    is_near = lines["time"] <= lines["timestamp"] + f.expr(_AHEAD_MAX)
     at = f.coalesce(f.when(is_near, lines["time"]), lines["timestamp"])
     named = lines.select(at.alias("time"), level.alias("level"), f.coalesce("source", f.lit("")).alias("source"))
     groups = named.withWatermark("time", late).groupBy(f.window("time", window), "level", "source")
@@ -45,57 +45,57 @@ def count(lines: DataFrame, window: str, late: str) -> DataFrame:
 
 
 def to_records(counted: DataFrame) -> DataFrame:
-    """Write counts as JSON, with the source as the key; in an order of their own, as Spark's is by chance."""
+    """Convert counts to JSON records with the source as the key, in a deterministic order, which Spark's is not."""
     ordered = in_order(counted, "from", "to", "level", "source")
     return ordered.select(f.col("source").alias("key"), f.to_json(f.struct("*")).alias("value"))
 
 
 class Screen:
-    """Draws the table: on a terminal at each change, in a pipe too, but for a run that ends: there, at its end."""
+    """Prints the table: at each change, but only at the end for `--once` without a terminal."""
 
     def __init__(self, rows: int, *, is_once: bool) -> None:
         self.table = Table()
         self._rows = rows
         self._is_terminal = sys.stdout.isatty()
-        self.waits = is_once and not self._is_terminal
+        self.is_deferred = is_once and not self._is_terminal
 
-    def take(self, changed: DataFrame, _: int) -> None:
-        """Take what a micro-batch has changed. Times are texts already: here they would be in this machine's zone."""
+    def update(self, changed: DataFrame, _: int) -> None:
+        """Add the changed counts of a micro-batch. Spark formats times, since Python would use the local time zone."""
         begin, end = f.date_format("from", _SECOND), f.date_format("to", _SECOND)
         rows = changed.select(begin.alias("from"), end.alias("to"), "level", "source", "lines").toLocalIterator()
         found = [(Group(row["from"], row["to"], row["level"], row["source"]), int(row["lines"])) for row in rows]
         self.table.update(found)
-        if found and not self.waits:
-            self.show()
+        if found and not self.is_deferred:
+            self.draw()
 
-    def show(self) -> None:
-        """Draw it."""
+    def draw(self) -> None:
+        """Print the table."""
         text = self.table.draw(self._rows)
         if self._is_terminal:
             size = shutil.get_terminal_size()
-            text = _CLEAR + self.table.draw(max(1, min(self._rows, size.lines - _AROUND)), size.columns)
-        print(text, flush=True)  # noqa: T201 - it is what this is for
+            text = _CLEAR + self.table.draw(max(1, min(self._rows, size.lines - _OTHER_LINES)), size.columns)
+        print(text, flush=True)  # noqa: T201 - the output of the application
 
-    def note_late(self) -> None:
-        """Have the table say that it lacks lines."""
+    def mark_late(self) -> None:
+        """Show in the table that late lines were not counted."""
         self.table.has_late = True
 
 
-class TableWork(StreamWork):
-    """A query whose table is shown at its end, if it was not before."""
+class TableJob(StreamJob):
+    """A query that prints its table at the end, if it was not printed before."""
 
     def __init__(self, query: StreamingQuery, screen: Screen) -> None:
-        super().__init__(query, screen.note_late)
+        super().__init__(query, screen.mark_late)
         self._screen = screen
 
     def summary(self) -> str:
-        """Show the table, and tell how many records were read."""
-        if self._screen.waits:
-            self._screen.show()
+        """Print the table if it was deferred; return the number of records."""
+        if self._screen.is_deferred:
+            self._screen.draw()
         return super().summary()
 
 
-def start(session: SparkSession, options: argparse.Namespace) -> StreamWork:
+def start(session: SparkSession, options: argparse.Namespace) -> StreamJob:
     """Start the query."""
     pattern = load_pattern(session, options.pattern)
     if options.checkpoint is not None:
@@ -104,12 +104,12 @@ def start(session: SparkSession, options: argparse.Namespace) -> StreamWork:
     when = trigger(options)
     if options.to_topic is None and options.to_parquet is None:
         screen = Screen(options.rows, is_once=options.once)
-        shown = counted.writeStream.outputMode("update").foreachBatch(screen.take)
-        return TableWork(shown.trigger(**when).start(), screen)  # type: ignore[arg-type]
+        shown = counted.writeStream.outputMode("update").foreachBatch(screen.update)
+        return TableJob(shown.trigger(**when).start(), screen)  # type: ignore[arg-type]
     if options.to_topic is not None:
         writer = to_records(counted).writeStream.format("flotilla")
-        writer = writer.options(**source_options(options), topic=options.to_topic)
+        writer = writer.options(**connection_options(options), topic=options.to_topic)
     else:
         writer = counted.writeStream.format("parquet").option("path", options.to_parquet)
     writer = writer.outputMode("append").option("checkpointLocation", options.checkpoint)
-    return StreamWork(writer.trigger(**when).start())  # type: ignore[arg-type]
+    return StreamJob(writer.trigger(**when).start())  # type: ignore[arg-type]

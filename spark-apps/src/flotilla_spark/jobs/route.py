@@ -1,6 +1,6 @@
-"""Records that go on to other topics.
+"""Routing of records to other topics.
 
-Exactly once, as far as a rule says the same of the same record: what is random is refused.
+Exactly-once delivery needs deterministic rules, so others are rejected.
 """
 
 import argparse
@@ -11,20 +11,20 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import BooleanType
 
-from flotilla_spark.arguments import source_options, trigger
-from flotilla_spark.claims import claim
+from flotilla_spark.arguments import connection_options, trigger
 from flotilla_spark.errors import RuleInvalid
-from flotilla_spark.explaining import explain
+from flotilla_spark.failures import summarize_failure
 from flotilla_spark.jobs.topics import read_stream
+from flotilla_spark.ownership import claim
 from flotilla_spark.parsing import load_pattern, parse
-from flotilla_spark.running import StreamWork
+from flotilla_spark.runner import StreamJob
 
 Rule = tuple[str, str]
 PROBLEM, ORIGIN = "problem", "origin"  # headers of dead letters
 
 
 def route(lines: DataFrame, rules: Sequence[Rule], others: str | None, dead: str | None) -> DataFrame:
-    """Say where each record goes, and with what: those that go nowhere are left out."""
+    """Add topic and headers to each record; drop records without a topic."""
     has_problem = f.col("problem").isNotNull()
     is_dead = has_problem if dead is not None else f.lit(False)
     target: Column = f.when(is_dead, f.lit(dead).cast("string"))
@@ -44,28 +44,30 @@ def route(lines: DataFrame, rules: Sequence[Rule], others: str | None, dead: str
 
 
 def check_rules(lines: DataFrame, rules: Sequence[Rule]) -> None:
-    """See that rules are conditions; raises RuleInvalid."""
+    """Check that rules are deterministic conditions; raises RuleInvalid."""
     for topic, condition in rules:
         try:
             found = lines.select(f.expr(condition))
             if isinstance(found.schema[0].dataType, BooleanType):
-                lines.where(condition)  # is for one record at a time: no sums
+                lines.where(condition)  # rejects aggregates
         except PySparkException as error:
-            raise RuleInvalid(f"--rule {topic}={condition}: {explain(str(error))}") from error
+            raise RuleInvalid(f"--rule {topic}={condition}: {summarize_failure(str(error))}") from error
         if not isinstance(found.schema[0].dataType, BooleanType):
             kind = found.schema[0].dataType.simpleString()
-            raise RuleInvalid(f"--rule {topic}={condition}: it is no condition, but of type {kind}")
+            raise RuleInvalid(f"--rule {topic}={condition}: expected a boolean condition, got type {kind}")
         if not found._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001
-            raise RuleInvalid(f"--rule {topic}={condition}: it is random: a record might go two ways when tried again")
+            raise RuleInvalid(
+                f"--rule {topic}={condition}: not deterministic: a retry could route a record differently"
+            )
 
 
-def start(session: SparkSession, options: argparse.Namespace) -> StreamWork:
+def start(session: SparkSession, options: argparse.Namespace) -> StreamJob:
     """Start the query."""
     pattern = load_pattern(session, options.pattern)
     lines = parse(read_stream(session, options, {"includeHeaders": "true"}), options.format, pattern)
     check_rules(lines, options.rules)
     claim(session, "route", options.checkpoint)
     routed = route(lines, options.rules, options.others, options.dead_letters)
-    writer = routed.writeStream.format("flotilla").options(**source_options(options), includeHeaders="true")
+    writer = routed.writeStream.format("flotilla").options(**connection_options(options), includeHeaders="true")
     writer = writer.option("checkpointLocation", options.checkpoint).queryName("route")
-    return StreamWork(writer.trigger(**trigger(options)).start())  # type: ignore[arg-type]
+    return StreamJob(writer.trigger(**trigger(options)).start())  # type: ignore[arg-type]

@@ -1,17 +1,17 @@
-"""Topics as streams."""
+"""Topics as streaming DataFrames."""
 
 import argparse
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from flotilla_spark.arguments import source_options
+from flotilla_spark.arguments import connection_options
 
 
 def read_stream(session: SparkSession, options: argparse.Namespace, more: Mapping[str, str] | None = None) -> DataFrame:
-    """Read topics as they grow."""
+    """Return a stream of the topics that the command line names."""
     given = {
-        **source_options(options),
+        **connection_options(options),
         "subscribe": ",".join(options.topics),
         "startingOffsets": options.start,
         "failOnDataLoss": str(not options.allow_loss).lower(),

@@ -1,16 +1,17 @@
-"""Look after a system: topics, brokers, consumer groups, tokens. Part of a client, as `client.topics` and so on.
+"""Administration of topics, brokers, consumer groups and tokens: `client.topics` and so on.
 
-Everything is a question to a manager, and an answer that is a frozen value. The asynchronous classes do the work; those
-in `blocking` are the same for code without a loop.
+Each call is a request to a manager, and returns frozen values. The asynchronous classes do the work; those in
+`blocking` wrap them for blocking code.
 
-What is asked twice by mistake must not do harm. Whatever may be said again is said again until there is an answer; what
-may not (to make a topic or a token, to delete) is said once, and if its answer is lost, OutcomeUnknown says so.
+Requests that are safe to repeat are retried until there is a response. Others (create a topic or a token, delete) are
+sent once; if the response is lost, they raise OutcomeUnknown.
 """
 
 from flotilla.client.admin.blocking import Brokers, Groups, Tokens, Topics
-from flotilla.client.admin.brokers import AsyncBrokers
+from flotilla.client.admin.brokers import AsyncBrokers, label_brokers
 from flotilla.client.admin.groups import AsyncGroups
 from flotilla.client.admin.results import (
+    AssignedPartition,
     BrokerDescription,
     BrokerPartition,
     GroupDescription,
@@ -28,6 +29,7 @@ from flotilla.client.admin.tokens import AsyncTokens
 from flotilla.client.admin.topics import AsyncTopics
 
 __all__ = [
+    "AssignedPartition",
     "AsyncBrokers",
     "AsyncGroups",
     "AsyncTokens",
@@ -48,4 +50,5 @@ __all__ = [
     "TokenInfo",
     "Tokens",
     "Topics",
+    "label_brokers",
 ]

@@ -1,4 +1,4 @@
-"""The same for code without a loop. Nothing is decided here: each method runs its asynchronous twin to its end."""
+"""Blocking versions of the administration classes: each method runs its asynchronous counterpart."""
 
 import functools
 from collections.abc import Callable, Coroutine
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class _Face(Generic[A]):
-    """Something asynchronous, and the loop that it lives on. Any thread may use it."""
+    """An asynchronous object and its event loop. Thread-safe."""
 
     def __init__(self, runner: Runner, work: A) -> None:
         self._runner = runner
@@ -24,7 +24,7 @@ class _Face(Generic[A]):
 
 
 def _blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[_Face[A], P], T]:
-    """Make a method that waits for what the asynchronous one returns."""
+    """Create a method that waits for the result of the asynchronous one."""
 
     @functools.wraps(method)
     def wait(self: _Face[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -34,7 +34,7 @@ def _blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Ca
 
 
 class Topics(_Face[AsyncTopics]):
-    """The topics of a system, as `client.topics`.
+    """Manages topics: `client.topics`.
 
     ```python
     client.topics.create("orders", partitions=4, retention_ms=86_400_000)
@@ -58,7 +58,7 @@ class Topics(_Face[AsyncTopics]):
 
 
 class Brokers(_Face[AsyncBrokers]):
-    """The brokers of a system, as `client.brokers`.
+    """Lists and describes brokers: `client.brokers`.
 
     ```python
     for broker in client.brokers.list():
@@ -73,7 +73,7 @@ class Brokers(_Face[AsyncBrokers]):
 
 
 class Groups(_Face[AsyncGroups]):
-    """The consumer groups of a system, as `client.groups`.
+    """Manages consumer groups: `client.groups`.
 
     ```python
     print(client.groups.describe("billing").lag)
@@ -92,11 +92,11 @@ class Groups(_Face[AsyncGroups]):
 
 
 class Tokens(_Face[AsyncTokens]):
-    """The tokens of a system, as `client.tokens`. For who has `admin` on all topics.
+    """Manages tokens: `client.tokens`. Needs `admin` on all topics.
 
     ```python
     made = client.tokens.create("shop", ["produce:orders*"], expires_in=timedelta(days=30))
-    print(made.token)       # this once
+    print(made.token)       # cannot be read again later
     client.tokens.revoke(made.id)
     ```
 

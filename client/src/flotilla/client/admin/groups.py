@@ -1,4 +1,4 @@
-"""Consumer groups: list, describe, see how far they have come, have them go on elsewhere, delete."""
+"""Consumer groups: list, describe, read committed offsets, reset, delete."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from flotilla.client.admin.moments import to_ms
 from flotilla.client.admin.results import GroupDescription, GroupListing, GroupOffset, GroupReset
-from flotilla.client.cluster import Managers, read_as
+from flotilla.client.admin.timestamps import to_ms
+from flotilla.client.cluster import ManagerClient, read_as
 from flotilla.client.config import require
 from flotilla.client.errors import NotFound, TopicMissing
 
@@ -19,7 +19,7 @@ _PAGE = 1000
 
 
 class AsyncGroups:
-    """The consumer groups of a system, as `client.groups`.
+    """Manages consumer groups: `client.groups`.
 
     ```python
     print((await client.groups.describe("billing")).lag)
@@ -31,28 +31,28 @@ class AsyncGroups:
     Every method raises Refused (also as NotFound, NotAllowed) or ServerUnreachable.
     """
 
-    def __init__(self, managers: Managers) -> None:
+    def __init__(self, managers: ManagerClient) -> None:
         self._managers = managers
 
     async def list(self) -> tuple[GroupListing, ...]:
-        """List the groups all of whose topics one may consume, in the order of their names."""
+        """List the groups whose topics the caller may consume, by name."""
         found: tuple[GroupListing, ...] = ()
         after: str | None = ""
         while after is not None:
-            page = read_as(_Page, await self._managers.ask("GET", f"{GROUPS}?limit={_PAGE}&after={quote(after)}"))
+            page = read_as(_Page, await self._managers.call("GET", f"{GROUPS}?limit={_PAGE}&after={quote(after)}"))
             found, after = found + page.groups, page.next
         return found
 
     async def describe(self, name: str) -> GroupDescription:
-        """Tell who is in a group, who has what, how far it has come, and what is left to read."""
+        """Return members, owners of partitions, committed offsets and lag of a group."""
         with _of_group():
-            return read_as(GroupDescription, await self._managers.ask("GET", _path(name)))
+            return read_as(GroupDescription, await self._managers.call("GET", _path(name)))
 
     async def offsets(self, name: str, topic: str | None = None) -> tuple[GroupOffset, ...]:
-        """Tell what a group has committed, in one topic or in all."""
+        """Return the committed offsets of a group, in one topic or in all."""
         query = "" if topic is None else f"?topic={quote(topic, safe='')}"
         with _of_group():
-            return read_as(_Offsets, await self._managers.ask("GET", f"{_path(name)}/offsets{query}")).offsets
+            return read_as(_Offsets, await self._managers.call("GET", f"{_path(name)}/offsets{query}")).offsets
 
     async def reset(
         self,
@@ -66,29 +66,29 @@ class AsyncGroups:
         force: bool = False,
         dry_run: bool = False,
     ) -> tuple[GroupReset, ...]:
-        """Have a group go on elsewhere: `to` an end or a time, at an `offset`, or by `shift` records further.
+        """Move committed offsets `to` earliest, latest or a time, to an `offset`, or by `shift` records.
 
-        It is done in some `topics`, in some `partitions`, or everywhere. What lies outside of a partition is brought
-        to its nearest end. A group with members refuses; with `force` they are taken out, join again, and begin
-        there. With `dry_run`, nothing is changed. Returns where the group was and where it goes on.
+        Limited to `topics` or `partitions`, if given. Offsets outside of a partition are moved to its nearest end. A
+        group with members is rejected; with `force`, they are removed, join again, and start there. With `dry_run`,
+        nothing is changed. Returns the committed offsets before and after.
         """
         body: dict[str, Any] = {"to": _target(to, offset, shift), "force": force, "dry_run": dry_run}
         if topics is not None:
-            require(not isinstance(topics, str), "topics", "several names, as in ['orders']")
+            require(not isinstance(topics, str), "topics", "a list of names, as in ['orders']", topics)
             body["topics"] = [*topics]
         if partitions is not None:
             body["partitions"] = [{"topic": topic, "partition": index} for topic, index in partitions]
-        repeatable = shift is None or dry_run  # to shift twice is to shift twice as far
+        repeatable = shift is None or dry_run  # a repeated shift would move the offsets twice
         with _of_group():
-            answer = await self._managers.ask("POST", f"{_path(name)}/reset", body, repeatable=repeatable)
-        return read_as(_Reset, answer).partitions
+            response = await self._managers.call("POST", f"{_path(name)}/reset", body, repeatable=repeatable)
+        return read_as(_Reset, response).partitions
 
     async def delete(self, name: str, *, force: bool = False, missing_ok: bool = False) -> None:
-        """Remove a group and what it has committed. One with members refuses, unless `force`."""
+        """Delete a group and its committed offsets. A group with members is rejected, unless `force`."""
         try:
             with _of_group():
                 target = f"{_path(name)}?force={str(force).lower()}"
-                await self._managers.ask("DELETE", target, repeatable=missing_ok)
+                await self._managers.call("DELETE", target, repeatable=missing_ok)
         except NotFound:
             if not missing_ok:
                 raise
@@ -110,27 +110,27 @@ class _Reset(msgspec.Struct, frozen=True):
 def _target(
     to: Literal["earliest", "latest"] | datetime | None, offset: int | None, shift: int | None
 ) -> Mapping[str, int | bool]:
-    """Write where a group is to go on; raises ConfigInvalid."""
-    require(sum(one is not None for one in (to, offset, shift)) == 1, "one of to, offset and shift", "given")
+    """Build the target of a reset. Raises ConfigInvalid."""
+    require(sum(one is not None for one in (to, offset, shift)) == 1, "exactly one of to, offset and shift", "given")
     if isinstance(to, datetime):
         return {"timestamp_ms": to_ms(to, "to")}
     if to is not None:
-        require(to in {"earliest", "latest"}, "to", "'earliest', 'latest' or a datetime")
+        require(to in {"earliest", "latest"}, "to", "'earliest', 'latest' or a datetime", to)
         return {to: True}
     return {"offset": offset} if offset is not None else {"shift": shift or 0}
 
 
 @contextmanager
 def _of_group() -> Iterator[None]:
-    """Say that a group is missing, where it is not a topic that is."""
+    """Raise NotFound unless a topic is missing. Managers of 0.2 do not send the resource: NotFound as well."""
     try:
         yield
     except TopicMissing as error:
-        if error.code != "not_found" or str(error).startswith("there is no topic"):
+        if error.code != "not_found" or error.details.get("resource") == "topic":
             raise
         raise NotFound(str(error), error.code, error.details) from error
 
 
 def _path(name: str) -> str:
-    require(bool(name.strip("./")), "name", "the name of a group")  # a path that ends early is about something else
+    require(bool(name.strip("./")), "name", "the name of a group", name)  # else the path means another resource
     return f"{GROUPS}/{quote(name, safe='')}"

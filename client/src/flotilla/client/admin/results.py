@@ -1,25 +1,25 @@
-"""What managers tell about topics, brokers, groups and tokens: frozen values, in the shapes of their JSON.
+"""Results of the administration methods: frozen values, decoded from the managers' JSON.
 
-What a manager tells besides is left out, so that newer servers do not disturb older clients.
+Unknown fields are ignored, so that older clients work with newer servers.
 """
 
 import msgspec
 
 
 class PartitionDescription(msgspec.Struct, frozen=True):
-    """A partition and what is in it. What only its leader knows is None while that one cannot be asked."""
+    """A partition with its replicas, offsets and size. Values from the leader are None while it is unavailable."""
 
     index: int = msgspec.field(name="partition_index")
     leader: str | None
     replicas: tuple[str, ...]
-    records: int | None = msgspec.field(name="size")  # as many offsets as there are from the first to the next
+    records: int | None = msgspec.field(name="size")  # next_offset - first_offset
     size_bytes: int | None
     first_offset: int | None
     next_offset: int | None
 
 
 class PartitionOffsets(msgspec.Struct, frozen=True):
-    """Where a partition begins and ends; and, if it was asked for a time, where records of that time or later begin."""
+    """First and next offset of a partition; `offset` is that of the first record from a requested time."""
 
     index: int
     first_offset: int
@@ -28,7 +28,7 @@ class PartitionOffsets(msgspec.Struct, frozen=True):
 
 
 class BrokerPartition(msgspec.Struct, frozen=True):
-    """A replica that a broker holds."""
+    """A replica of a broker."""
 
     topic: str
     partition: int
@@ -36,18 +36,19 @@ class BrokerPartition(msgspec.Struct, frozen=True):
 
 
 class BrokerDescription(msgspec.Struct, frozen=True):
-    """A broker, and those of its replicas whose topics one may see. Who leads is a hint."""
+    """A broker, and its replicas of topics that the caller may see. Leaders are hints."""
 
     id: str
     url: str
     rack: str | None
     active: bool
-    cordoned: bool  # it takes no new replicas, and does not lead
+    cordoned: bool  # it gets no new replicas, and leads nothing
     partitions: tuple[BrokerPartition, ...]
+    name: str | None = None  # as the broker announces it, e.g. broker-1, or the name of its pod
 
     @property
     def leads(self) -> int:
-        """How many partitions it probably leads."""
+        """Number of partitions that it probably leads."""
         return sum(one.is_leader for one in self.partitions)
 
 
@@ -62,25 +63,25 @@ class GroupListing(msgspec.Struct, frozen=True):
     topics: tuple[str, ...]
 
 
-class GroupPlace(msgspec.Struct, frozen=True):
-    """A partition that a member works on."""
+class AssignedPartition(msgspec.Struct, frozen=True):
+    """A partition that is assigned to a member."""
 
     topic: str
     partition: int
 
 
 class GroupMember(msgspec.Struct, frozen=True):
-    """A member of a group, and what it works on."""
+    """A member of a consumer group, and its assigned partitions."""
 
     id: str = msgspec.field(name="member_id")
     topics: tuple[str, ...]
     timeout_ms: int
     generation: int
-    assigned: tuple[GroupPlace, ...]
+    assigned: tuple[AssignedPartition, ...]
 
 
 class GroupPartition(msgspec.Struct, frozen=True):
-    """How far a group has come in a partition. What only its leader knows is None while that one cannot be asked."""
+    """Owner, committed offset and lag of a partition. Values from the leader are None while it is unavailable."""
 
     topic: str
     partition: int
@@ -93,7 +94,7 @@ class GroupPartition(msgspec.Struct, frozen=True):
 
 
 class GroupDescription(msgspec.Struct, frozen=True):
-    """Everything about a consumer group."""
+    """State, members and partitions of a consumer group."""
 
     name: str
     state: str
@@ -104,13 +105,13 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
     @property
     def lag(self) -> int | None:
-        """What is left to read in all partitions; None if that of one is not known."""
+        """Lag of all partitions; None if that of one is unknown."""
         known = [one.lag for one in self.partitions if one.lag is not None]
         return sum(known) if len(known) == len(self.partitions) else None
 
 
 class GroupOffset(msgspec.Struct, frozen=True):
-    """What a group has committed: the next offset to read."""
+    """A committed offset of a group: the next offset to read in a partition."""
 
     topic: str
     partition: int
@@ -120,7 +121,7 @@ class GroupOffset(msgspec.Struct, frozen=True):
 
 
 class GroupReset(msgspec.Struct, frozen=True):
-    """Where a group was in a partition, and where it goes on."""
+    """The committed offset of a partition before and after a reset."""
 
     topic: str
     partition: int
@@ -129,7 +130,7 @@ class GroupReset(msgspec.Struct, frozen=True):
 
 
 class TokenInfo(msgspec.Struct, frozen=True):
-    """A token, without its text."""
+    """A token, without its secret text."""
 
     id: str
     name: str
@@ -142,10 +143,10 @@ class TokenInfo(msgspec.Struct, frozen=True):
 
 
 class NewToken(TokenInfo, frozen=True):
-    """A token that was made just now. Nobody can look `token` up later."""
+    """A new token. Its secret text, `token`, cannot be read again later."""
 
     token: str
 
     def __repr__(self) -> str:
-        """Leave the text out: what is printed ends up in logs."""
+        """Leave out the secret, which must not reach a log."""
         return f"NewToken(id={self.id!r}, name={self.name!r}, grants={self.grants!r})"

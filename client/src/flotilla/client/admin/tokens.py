@@ -1,4 +1,4 @@
-"""Tokens: make, list and revoke what callers show."""
+"""Tokens: create, list and revoke."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -7,7 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from flotilla.client.admin.results import NewToken, TokenInfo
-from flotilla.client.cluster import Managers, read_as
+from flotilla.client.cluster import ManagerClient, read_as
 from flotilla.client.config import require
 from flotilla.client.errors import NotFound, TopicMissing
 
@@ -15,18 +15,18 @@ TOKENS = "/v1/tokens"
 
 
 class AsyncTokens:
-    """The tokens of a system, as `client.tokens`. For who has `admin` on all topics.
+    """Manages tokens: `client.tokens`. Needs `admin` on all topics.
 
     ```python
     made = await client.tokens.create("shop", ["produce:orders*"], expires_in=timedelta(days=30))
-    print(made.token)       # this once
+    print(made.token)       # cannot be read again later
     await client.tokens.revoke(made.id)
     ```
 
     Every method raises Refused (also as NotFound, NotAllowed) or ServerUnreachable.
     """
 
-    def __init__(self, managers: Managers) -> None:
+    def __init__(self, managers: ManagerClient) -> None:
         self._managers = managers
 
     async def create(
@@ -39,8 +39,8 @@ class AsyncTokens:
         requests_per_s: int | None = None,
         in_flight_bytes: int | None = None,
     ) -> NewToken:
-        """Make a token. All servers know it within about two seconds."""
-        require(not isinstance(grants, str), "grants", "several, as in ['produce:orders']")
+        """Create a token. All servers accept it within about two seconds."""
+        require(not isinstance(grants, str), "grants", "a list, as in ['produce:orders']", grants)
         body = {
             "name": name,
             "grants": [*grants],
@@ -49,17 +49,17 @@ class AsyncTokens:
             "requests_per_s": requests_per_s,
             "in_flight_bytes": in_flight_bytes,
         }
-        return read_as(NewToken, await self._managers.ask("POST", TOKENS, body, repeatable=False))
+        return read_as(NewToken, await self._managers.call("POST", TOKENS, body, repeatable=False))
 
     async def list(self) -> tuple[TokenInfo, ...]:
-        """List all tokens, the oldest first; not their texts, which nobody knows."""
-        return read_as(_Listed, await self._managers.ask("GET", TOKENS)).tokens
+        """List all tokens, the oldest first, without their secret texts."""
+        return read_as(_Listed, await self._managers.call("GET", TOKENS)).tokens
 
     async def revoke(self, token_id: str) -> None:
-        """Take a token back. Servers that can be reached refuse it within about two seconds."""
-        require(bool(token_id.strip("./")), "token_id", "the id of a token")
+        """Revoke a token. Servers reject it within about two seconds, if they are reachable."""
+        require(bool(token_id.strip("./")), "token_id", "the id of a token", token_id)
         try:
-            await self._managers.ask("DELETE", f"{TOKENS}/{quote(token_id, safe='')}", repeatable=False)
+            await self._managers.call("DELETE", f"{TOKENS}/{quote(token_id, safe='')}", repeatable=False)
         except TopicMissing as error:
             raise NotFound(str(error), error.code, error.details) from error
 

@@ -1,4 +1,4 @@
-"""Topics: make, list, describe, change, delete; where their records begin and end; delete records."""
+"""Topics: create, list, describe, configure, grow and delete; offsets; delete records."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -8,18 +8,19 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from flotilla.client.admin.moments import to_ms
 from flotilla.client.admin.results import PartitionDescription, PartitionOffsets
-from flotilla.client.cluster import Cluster, Managers, TopicInfo, read_as
+from flotilla.client.admin.timestamps import to_ms
+from flotilla.client.cluster import Cluster, ManagerClient, TopicInfo, read_as
 from flotilla.client.config import require
 from flotilla.client.errors import TopicExists, TopicMissing
+from flotilla.limits import PARTITIONS_DEFAULT, REPLICATION_DEFAULT
 
 TOPICS = "/v1/topics"
 Compressed = Literal["none", "zstd"]
 
 
 class AsyncTopics:
-    """The topics of a system, as `client.topics`.
+    """Manages topics: `client.topics`.
 
     ```python
     await client.topics.create("orders", partitions=4, retention_ms=86_400_000)
@@ -31,7 +32,7 @@ class AsyncTopics:
     Every method raises Refused (also as TopicMissing, TopicExists, NotAllowed) or ServerUnreachable.
     """
 
-    def __init__(self, managers: Managers, cluster: Cluster) -> None:
+    def __init__(self, managers: ManagerClient, cluster: Cluster) -> None:
         self._managers = managers
         self._cluster = cluster
 
@@ -39,18 +40,18 @@ class AsyncTopics:
         self,
         name: str,
         *,
-        partitions: int = 2,
-        replication: int = 3,
+        partitions: int = PARTITIONS_DEFAULT,
+        replication: int = REPLICATION_DEFAULT,
         retention_ms: int | UnsetType | None = UNSET,
-        retention_bytes: int | None = None,
+        retention_bytes: int | UnsetType | None = UNSET,
         batch_bytes_max: int | None = None,
         compression: Compressed | None = None,
         exist_ok: bool = False,
     ) -> TopicInfo:
-        """Make a topic. It can be used when this returns.
+        """Create a topic. It is ready for use when this returns.
 
-        Records stay a week unless `retention_ms` says otherwise; None is for ever. With `exist_ok`, a topic that is
-        there already is returned as it is; without, TopicExists is raised.
+        Without `retention_ms` or `retention_bytes`, the managers' default applies: a week, and no size limit. None
+        means no limit. With `exist_ok`, an existing topic is returned unchanged; without, TopicExists is raised.
         """
         wanted = {
             "name": name,
@@ -62,26 +63,26 @@ class AsyncTopics:
             "compression": compression,
         }
         try:
-            answer = await self._managers.ask("POST", TOPICS, _given(wanted), repeatable=exist_ok)
+            response = await self._managers.call("POST", TOPICS, _given(wanted), repeatable=exist_ok)
         except TopicExists:
             if not exist_ok:
                 raise
             return await self.describe(name)
-        return self._learn(answer)
+        return self._learn(response)
 
     async def list(self) -> tuple[TopicInfo, ...]:
-        """List the topics on which one has any scope, in the order of their creation."""
-        return read_as(_Listed, await self._managers.ask("GET", TOPICS)).topics
+        """List the topics on which the caller has a scope, in the order of creation."""
+        return read_as(_Listed, await self._managers.call("GET", TOPICS)).topics
 
     async def describe(self, name: str) -> TopicInfo:
-        """Tell a topic's settings, and where its partitions are."""
-        return self._learn(await self._managers.ask("GET", _path(name)))
+        """Return a topic's settings, and the replicas of its partitions."""
+        return self._learn(await self._managers.call("GET", _path(name)))
 
     async def partitions(self, name: str) -> tuple[PartitionDescription, ...]:
-        """Tell what is in a topic's partitions, as their leaders know it."""
-        await self.describe(name)  # which tells better what is wrong, if something is
-        answer = await self._managers.ask("GET", f"/topics/{_quoted(name)}/partitions")
-        return read_as(_Described, answer).partitions
+        """Return offsets and size of a topic's partitions, from their leaders."""
+        await self.describe(name)  # has better errors
+        response = await self._managers.call("GET", f"/topics/{_quoted(name)}/partitions")
+        return read_as(_Described, response).partitions
 
     async def configure(
         self,
@@ -92,23 +93,23 @@ class AsyncTopics:
         batch_bytes_max: int | UnsetType | None = UNSET,
         compression: Compressed | UnsetType | None = UNSET,
     ) -> TopicInfo:
-        """Change a topic's settings. What is left out stays; None takes a setting away."""
+        """Change a topic's settings. Omitted ones keep their value; None means no limit, or the default."""
         changes = {
             "retention_ms": retention_ms,
             "retention_bytes": retention_bytes,
             "batch_bytes_max": batch_bytes_max,
             "compression": compression,
         }
-        return self._learn(await self._managers.ask("PATCH", _path(name), _given(changes)))
+        return self._learn(await self._managers.call("PATCH", _path(name), _given(changes)))
 
     async def grow(self, name: str, partitions: int) -> TopicInfo:
-        """Add partitions, so that there are this many. There cannot be fewer. Keys move to other partitions."""
-        return self._learn(await self._managers.ask("PATCH", _path(name), {"partitions": partitions}))
+        """Add partitions up to this number; it cannot be decreased. Keys move to other partitions."""
+        return self._learn(await self._managers.call("PATCH", _path(name), {"partitions": partitions}))
 
     async def delete(self, name: str, *, missing_ok: bool = False) -> None:
-        """Remove a topic and all of its records, for good."""
+        """Delete a topic and its records. Cannot be undone."""
         try:
-            await self._managers.ask("DELETE", _path(name), repeatable=missing_ok)
+            await self._managers.call("DELETE", _path(name), repeatable=missing_ok)
         except TopicMissing:
             if not missing_ok:
                 raise
@@ -116,26 +117,26 @@ class AsyncTopics:
             self._cluster.forget_topic(name)
 
     async def offsets(self, name: str, at: datetime | int | None = None) -> tuple[PartitionOffsets, ...]:
-        """Tell where partitions begin and end; with a time (or milliseconds), where records from then on begin."""
+        """Return first and next offsets; with a time, also the offset of the first record from that time."""
         query = "" if at is None else f"?timestamp_ms={to_ms(at, 'at')}"
-        return read_as(_Offsets, await self._managers.ask("GET", f"{_path(name)}/offsets{query}")).partitions
+        return read_as(_Offsets, await self._managers.call("GET", f"{_path(name)}/offsets{query}")).partitions
 
     async def delete_records(
         self, name: str, before: Mapping[int, int | Literal["latest"]]
     ) -> tuple[PartitionOffsets, ...]:
-        """Delete the records below an offset in each partition that is named, for all readers and for good.
+        """Delete the records below an offset in each given partition. Cannot be undone.
 
-        "latest" deletes all that are there. Offsets do not change. Returns where these partitions begin and end now.
+        "latest" deletes all records. Offsets of other records do not change. Returns the new first and next offsets.
         """
-        require(bool(before), "before", "given for one partition at least")
+        require(bool(before), "before", "given for at least one partition")
         cuts = [{"partition": index, "offset": offset} for index, offset in before.items()]
-        answer = await self._managers.ask("POST", f"{_path(name)}/delete-records", {"partitions": cuts})
-        found = read_as(_Cut, answer).partitions
+        response = await self._managers.call("POST", f"{_path(name)}/delete-records", {"partitions": cuts})
+        found = read_as(_Cut, response).partitions
         return tuple(PartitionOffsets(one.partition, one.first_offset, one.next_offset) for one in found)
 
-    def _learn(self, answer: object) -> TopicInfo:
-        topic = read_as(TopicInfo, answer)
-        self._cluster.learn_topic(topic)  # producers know of new partitions at once
+    def _learn(self, response: object) -> TopicInfo:
+        topic = read_as(TopicInfo, response)
+        self._cluster.update_topic(topic)  # producers use new partitions at once
         return topic
 
 
@@ -166,7 +167,7 @@ def _given(options: Mapping[str, object]) -> dict[str, object]:
 
 
 def _quoted(name: str) -> str:
-    require(bool(name.strip("./")), "name", "the name of a topic")  # a path that ends early is about something else
+    require(bool(name.strip("./")), "name", "the name of a topic", name)  # else the path means another resource
     return quote(name, safe="")
 
 

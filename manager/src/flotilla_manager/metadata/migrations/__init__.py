@@ -1,1 +1,1 @@
-"""Migrations of the metadata's schema, run by `flotilla_manager.metadata.schema`."""
+"""Alembic migrations of the metadata schema, run by `flotilla_manager.metadata.schema`."""

@@ -1,4 +1,4 @@
-"""What Alembic runs: the migrations, on the connection and in the transaction that it is given."""
+"""Alembic environment: run the migrations on the caller's connection, in its transaction."""
 
 from alembic import context
 

@@ -10,5 +10,5 @@ depends_on = ${repr(depends_on)}
 
 
 def upgrade() -> None:
-    """Go to this version."""
+    """Apply this revision."""
     ${upgrades if upgrades else "pass"}

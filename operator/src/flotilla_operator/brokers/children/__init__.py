@@ -1,18 +1,18 @@
-"""The resources that a Broker becomes, one file each. Applied in the order of `make_children`."""
+"""The objects that the operator creates for a Broker, in the order in which they are applied."""
 
 from typing import Any
 
-from flotilla_operator.brokers.children import configmap, pdb, service, serviceaccount, statefulset
+from flotilla_operator.brokers.children import objects, statefulset
 from flotilla_operator.brokers.spec import BrokerSet
 
 
-def make_children(wanted: BrokerSet, replicas: int, owners: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Make all children: what pods need comes before the pods. `owners` are all sets of the cluster."""
-    account = [] if wanted.template.get("serviceAccountName") else [serviceaccount.make(wanted)]
+def make_children(desired: BrokerSet, replicas: int, owners: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Make all children; those that pods need come before the StatefulSet. `owners` are all sets of the cluster."""
+    account = [] if desired.template.get("serviceAccountName") else [objects.make_service_account(desired)]
     return [
         *account,
-        configmap.make(wanted),
-        service.make(wanted),
-        pdb.make(wanted.cluster, owners),
-        statefulset.make(wanted, replicas),
+        objects.make_config_map(desired),
+        objects.make_service(desired),
+        objects.make_disruption_budget(desired.cluster, owners),
+        statefulset.make(desired, replicas),
     ]

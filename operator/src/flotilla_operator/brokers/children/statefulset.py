@@ -1,8 +1,7 @@
-"""The brokers themselves.
+"""The StatefulSet of a Broker. Pure.
 
-Parallel, because a start must not depend on an order: with OrderedReady, one that cannot start keeps those behind it
-from being made again. OnDelete, because Kubernetes would replace a broker without asking whether its partitions can
-do without it: see `rollout`.
+podManagementPolicy is Parallel: with OrderedReady, a pod that cannot start would block the pods after it.
+updateStrategy is OnDelete: the operator replaces pods itself, when all replicas are in sync (see `rollout`).
 """
 
 import hashlib
@@ -11,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from flotilla_operator import unprivileged
-from flotilla_operator.brokers.children import configmap
-from flotilla_operator.brokers.children.service import CLIENT_PORT, PEER_PORT
+from flotilla_operator import pod_security
+from flotilla_operator.brokers.children.objects import CLIENT_PORT, PEER_PORT, config_digest
 from flotilla_operator.brokers.spec import BROKER, BrokerSet, spread
 from flotilla_operator.names import GROUP
 
@@ -22,90 +20,90 @@ _TLS = "/etc/flotilla/tls"
 _SECRET = "/etc/flotilla/secret"  # noqa: S105 - a folder
 
 
-def make(wanted: BrokerSet, replicas: int) -> dict[str, Any]:
-    """Make the StatefulSet, of as many pods as there should be now."""
-    spec = _spec(wanted, replicas)
+def make(desired: BrokerSet, replicas: int) -> dict[str, Any]:
+    """Make the StatefulSet with the current number of pods."""
+    spec = _spec(desired, replicas)
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
         "metadata": {
-            "name": wanted.name,
-            "namespace": wanted.namespace,
-            "labels": wanted.labels,
+            "name": desired.name,
+            "namespace": desired.namespace,
+            "labels": desired.labels,
             "annotations": {_DIGEST: hashlib.sha256(msgspec.json.encode(spec, order="sorted")).hexdigest()[:16]},
-            "ownerReferences": [wanted.owner],
+            "ownerReferences": [desired.owner],
         },
         "spec": spec,
     }
 
 
-def _spec(wanted: BrokerSet, replicas: int) -> dict[str, Any]:
+def _spec(desired: BrokerSet, replicas: int) -> dict[str, Any]:
     return {
-        "serviceName": wanted.name,
+        "serviceName": desired.name,
         "replicas": replicas,
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"type": "OnDelete"},
         "persistentVolumeClaimRetentionPolicy": {
-            "whenDeleted": wanted.when_deleted,
-            "whenScaled": wanted.when_scaled,
+            "whenDeleted": desired.when_deleted,
+            "whenScaled": desired.when_scaled,
         },
-        "selector": {"matchLabels": wanted.selector},
-        "template": {"metadata": _pod_metadata(wanted), "spec": _pod_spec(wanted)},
-        "volumeClaimTemplates": [_claim(wanted)],
+        "selector": {"matchLabels": desired.selector},
+        "template": {"metadata": _pod_metadata(desired), "spec": _pod_spec(desired)},
+        "volumeClaimTemplates": [_claim(desired)],
     }
 
 
-def is_applied(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Tell whether what is there was made of what is wanted now; what Kubernetes says of it then counts."""
-    said = found["metadata"].get("annotations") or {}
-    return bool(said.get(_DIGEST) == wanted["metadata"]["annotations"][_DIGEST])
+def is_applied(found: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
+    """Whether an existing StatefulSet was applied from the desired manifest, so that its status is valid."""
+    annotations = found["metadata"].get("annotations") or {}
+    return bool(annotations.get(_DIGEST) == desired["metadata"]["annotations"][_DIGEST])
 
 
-FIXED = ("serviceName", "podManagementPolicy", "selector")
+IMMUTABLE = ("serviceName", "podManagementPolicy", "selector")
 
 
-def is_other(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Tell whether what is there can only be replaced: what Kubernetes does not let anybody change differs."""
-    before, after = found["spec"], wanted["spec"]
-    if any(before.get(key) != after[key] for key in FIXED):
+def needs_recreation(found: dict[str, Any], desired: dict[str, Any]) -> bool:
+    """Whether a StatefulSet must be deleted and created again, because an immutable field differs."""
+    before, after = found["spec"], desired["spec"]
+    if any(before.get(key) != after[key] for key in IMMUTABLE):
         return True
     owners = {one["uid"] for one in found["metadata"].get("ownerReferences") or ()}
-    if wanted["metadata"]["ownerReferences"][0]["uid"] not in owners:
-        return True  # somebody else made it, and has set fields that we know nothing of
-    return [_fixed_of(one) for one in before.get("volumeClaimTemplates") or ()] != [
-        _fixed_of(one) for one in after["volumeClaimTemplates"]
+    if desired["metadata"]["ownerReferences"][0]["uid"] not in owners:
+        return True  # created by another client, with unknown fields
+    return [_immutable_fields(one) for one in before.get("volumeClaimTemplates") or ()] != [
+        _immutable_fields(one) for one in after["volumeClaimTemplates"]
     ]
 
 
-def _fixed_of(claim: dict[str, Any]) -> tuple[Any, ...]:
-    """What counts of a claim. Its size does not: Kubernetes writes 1024Gi as 1Ti, and nobody can change it anyhow."""
+def _immutable_fields(claim: dict[str, Any]) -> tuple[Any, ...]:
+    """Immutable fields of a claim, without its size, which the CRD keeps immutable: Kubernetes writes 1024Gi as 1Ti."""
     return claim["metadata"]["name"], claim["metadata"].get("labels"), claim["spec"].get("storageClassName")
 
 
-def _claim(wanted: BrokerSet) -> dict[str, Any]:
-    spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": wanted.size}}}
-    if wanted.storage_class is not None:
-        spec["storageClassName"] = wanted.storage_class
+def _claim(desired: BrokerSet) -> dict[str, Any]:
+    spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": desired.size}}}
+    if desired.storage_class is not None:
+        spec["storageClassName"] = desired.storage_class
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "data", "labels": wanted.cluster.labels},
+        "metadata": {"name": "data", "labels": desired.cluster.labels},
         "spec": spec,
     }
 
 
-def _pod_metadata(wanted: BrokerSet) -> dict[str, Any]:
+def _pod_metadata(desired: BrokerSet) -> dict[str, Any]:
     return {
-        "labels": {**(wanted.template.get("labels") or {}), **wanted.labels},
+        "labels": {**(desired.template.get("labels") or {}), **desired.labels},
         "annotations": {
-            **(wanted.template.get("annotations") or {}),
-            f"{GROUP}/config": configmap.checksum(wanted),
+            **(desired.template.get("annotations") or {}),
+            f"{GROUP}/config": config_digest(desired),
         },
     }
 
 
-def _pod_spec(wanted: BrokerSet) -> dict[str, Any]:
-    template, cluster = wanted.template, wanted.cluster
+def _pod_spec(desired: BrokerSet) -> dict[str, Any]:
+    template, cluster = desired.template, desired.cluster
     secrets = template.get("imagePullSecrets") or [{"name": name} for name in cluster.image_pull_secrets]
     optional = {
         "imagePullSecrets": secrets,
@@ -113,41 +111,42 @@ def _pod_spec(wanted: BrokerSet) -> dict[str, Any]:
         "tolerations": template.get("tolerations"),
         "affinity": template.get("affinity"),
         "priorityClassName": template.get("priorityClassName"),
-        "topologySpreadConstraints": spread(wanted),
+        "topologySpreadConstraints": spread(desired),
     }
     return {
-        "serviceAccountName": template.get("serviceAccountName") or wanted.name,
-        **unprivileged.POD,
+        "serviceAccountName": template.get("serviceAccountName") or desired.name,
+        **pod_security.POD,
         "terminationGracePeriodSeconds": template.get("terminationGracePeriodSeconds", 60),
         **{key: value for key, value in optional.items() if value},
-        "containers": [_container(wanted)],
-        "volumes": _volumes(wanted),
+        "containers": [_container(desired)],
+        "volumes": _volumes(desired),
     }
 
 
-def _container(wanted: BrokerSet) -> dict[str, Any]:
+def _container(desired: BrokerSet) -> dict[str, Any]:
     return {
         "name": BROKER,
-        "image": wanted.image,
-        "imagePullPolicy": wanted.image_pull_policy,
+        "image": desired.image,
+        "imagePullPolicy": desired.image_pull_policy,
         "args": ["python3", "-m", "flotilla_broker"],
-        "securityContext": unprivileged.CONTAINER,
+        "securityContext": pod_security.CONTAINER,
         "ports": [
             {"name": "client", "containerPort": CLIENT_PORT},
             {"name": "peer", "containerPort": PEER_PORT},
         ],
-        "env": _env(wanted),
-        "envFrom": [{"configMapRef": {"name": wanted.name}}],
-        **_probes(wanted),
-        "resources": dict(wanted.resources),
-        "volumeMounts": _mounts(wanted),
+        "env": _env(desired),
+        "envFrom": [{"configMapRef": {"name": desired.name}}],
+        **_probes(desired),
+        "resources": dict(desired.resources),
+        "volumeMounts": _mounts(desired),
     }
 
 
-def _env(wanted: BrokerSet) -> list[dict[str, Any]]:
-    cluster = wanted.cluster
+def _env(desired: BrokerSet) -> list[dict[str, Any]]:
+    cluster = desired.cluster
     fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_IP": "status.podIP"}
     values = {
+        "FLOTILLA_NAME": "$(POD_NAME)",
         "FLOTILLA_HOST": "0.0.0.0",  # noqa: S104 - the pod's own address
         "FLOTILLA_AUTH": cluster.auth,
         "FLOTILLA_SECRET_FILE": f"{_SECRET}/secret",
@@ -155,42 +154,42 @@ def _env(wanted: BrokerSet) -> list[dict[str, Any]]:
         "FLOTILLA_PORT": str(CLIENT_PORT),
         "FLOTILLA_PEER_HOST": "0.0.0.0",  # noqa: S104
         "FLOTILLA_PEER_PORT": str(PEER_PORT),
-        "FLOTILLA_ADVERTISE_HOST": f"$(POD_NAME).{wanted.name}.$(POD_NAMESPACE).svc",
+        "FLOTILLA_ADVERTISE_HOST": f"$(POD_NAME).{desired.name}.$(POD_NAMESPACE).svc",
         "FLOTILLA_MANAGERS": ",".join(cluster.managers),
-        **_tls_env(wanted),
+        **_tls_env(desired),
     }
     return [
         *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
         *({"name": name, "value": value} for name, value in values.items()),
-        *(wanted.template.get("extraEnv") or ()),
+        *(desired.template.get("extraEnv") or ()),
     ]
 
 
-def _tls_env(wanted: BrokerSet) -> dict[str, str]:
-    if wanted.cluster.tls_secret is None:
+def _tls_env(desired: BrokerSet) -> dict[str, str]:
+    if desired.cluster.tls_secret is None:
         return {}
     files = {"CERT": "tls.crt", "KEY": "tls.key", "CA": "ca.crt"}
-    kinds = ("TLS", "PEER") if wanted.cluster.tls_peers else ("TLS",)
+    kinds = ("TLS", "PEER") if desired.cluster.tls_peers else ("TLS",)
     return {f"FLOTILLA_{kind}_{what}": f"{_TLS}/{file}" for kind in kinds for what, file in files.items()}
 
 
-def _probes(wanted: BrokerSet) -> dict[str, Any]:
-    scheme = "HTTPS" if wanted.cluster.tls_secret else "HTTP"
+def _probes(desired: BrokerSet) -> dict[str, Any]:
+    scheme = "HTTPS" if desired.cluster.tls_secret else "HTTP"
 
     def probe(path: str, period_s: int, failures: int) -> dict[str, Any]:
         get = {"path": path, "port": "client", "scheme": scheme}
         return {"httpGet": get, "periodSeconds": period_s, "timeoutSeconds": 5, "failureThreshold": failures}
 
     return {
-        "startupProbe": probe("/healthz", 2, 900),  # a long log takes its time to be read
-        # It finds a loop that does not turn, and nothing else. One that hangs does not hear that it should end.
+        "startupProbe": probe("/healthz", 2, 900),  # reading a long log takes time
+        # It detects a blocked event loop only. A blocked broker does not react to SIGTERM.
         "livenessProbe": {**probe("/healthz", 5, 3), "terminationGracePeriodSeconds": 5},
         "readinessProbe": probe("/readyz", 3, 2),
     }
 
 
-def _mounts(wanted: BrokerSet) -> list[dict[str, Any]]:
-    tls = [{"name": "tls", "mountPath": _TLS, "readOnly": True}] if wanted.cluster.tls_secret else []
+def _mounts(desired: BrokerSet) -> list[dict[str, Any]]:
+    tls = [{"name": "tls", "mountPath": _TLS, "readOnly": True}] if desired.cluster.tls_secret else []
     return [
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
         {"name": "secret", "mountPath": _SECRET, "readOnly": True},
@@ -199,9 +198,9 @@ def _mounts(wanted: BrokerSet) -> list[dict[str, Any]]:
     ]
 
 
-def _volumes(wanted: BrokerSet) -> list[dict[str, Any]]:
-    """Whole folders and no subPath: so files change when their Secret does."""
-    cluster = wanted.cluster
+def _volumes(desired: BrokerSet) -> list[dict[str, Any]]:
+    """Whole directories instead of subPath, so that files follow changes of their Secret."""
+    cluster = desired.cluster
     items = [{"key": cluster.secret_key, "path": "secret"}]
     secret = {"secretName": cluster.secret, "defaultMode": 0o440, "items": items}
     tls = {"secretName": cluster.tls_secret, "defaultMode": 0o440}

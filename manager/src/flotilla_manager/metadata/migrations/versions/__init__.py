@@ -1,1 +1,1 @@
-"""The steps from each version of the schema to the next."""
+"""Migrations, one module per revision."""

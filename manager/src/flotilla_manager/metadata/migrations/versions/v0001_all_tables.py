@@ -1,4 +1,4 @@
-"""All tables, as they were at first."""
+"""Create all tables."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make them."""
+    """Create the tables and indexes."""
     op.create_table(
         "brokers",
         sa.Column("serial", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),

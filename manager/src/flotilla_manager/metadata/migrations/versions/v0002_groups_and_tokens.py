@@ -1,4 +1,4 @@
-"""Consumer groups with their commits, tokens, limits of topics, and brokers that speak TLS."""
+"""Add consumer groups, tokens, batch limits of topics, and TLS of brokers."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make them."""
+    """Add the columns, and create the tables and indexes."""
     op.add_column("state", sa.Column("generation_min", sa.BigInteger(), server_default="0", nullable=False))
     op.add_column("topics", sa.Column("batch_bytes_max", sa.BigInteger(), nullable=True))
     op.add_column("topics", sa.Column("compression", sa.String(length=16), nullable=True))

@@ -1,0 +1,114 @@
+"""Exponential backoff of failed actions: the delay doubles after each failure, up to a minute. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+FIRST_S = 1.0
+LAST_S = 60.0
+REPEATED_S = 2.0
+REJECTED_S = 60.0  # delay before a rejected request is sent again, if nothing changes
+
+
+@dataclass(frozen=True)
+class _Delay:
+    until: float
+    seconds: float
+
+
+class Backoff:
+    """Delays by key."""
+
+    def __init__(self) -> None:
+        self._delays: dict[str, _Delay] = {}
+
+    def may_try(self, key: str, now: float) -> bool:
+        """Whether the delay of a key is over."""
+        delay = self._delays.get(key)
+        return delay is None or now >= delay.until
+
+    def failed(self, key: str, now: float) -> float:
+        """Record a failure; return the delay before the next attempt."""
+        before = self._delays.get(key)
+        seconds = FIRST_S if before is None else min(before.seconds * 2, LAST_S)
+        self._delays[key] = _Delay(now + seconds, seconds)
+        return seconds
+
+    def is_failing_repeatedly(self, key: str) -> bool:
+        """Whether a key failed at least three times in a row."""
+        delay = self._delays.get(key)
+        return delay is not None and delay.seconds > REPEATED_S
+
+    def succeeded(self, key: str) -> None:
+        """Reset the delay of a key."""
+        self._delays.pop(key, None)
+
+    def keep_only(self, keys: set[str]) -> None:
+        """Drop all other keys."""
+        for key in self._delays.keys() - keys:
+            del self._delays[key]
+
+
+@dataclass(frozen=True)
+class _Rejection:
+    version: int | None
+    until: float
+    text: str
+
+
+class Attempts:
+    """Failed actions by resource: when to try again, and the errors that conditions show.
+
+    Losing this memory is harmless: a new operator tries everything at once.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._backoff = Backoff()
+        self._errors: dict[str, str] = {}
+        self._rejections: dict[str, _Rejection] = {}
+
+    def may_try(self, key: str) -> bool:
+        """Whether no delay applies."""
+        return self._backoff.may_try(key, self._clock())
+
+    def may_retry(self, key: str, version: int | None) -> bool:
+        """Whether to send a rejected request again: after a change of the cluster, or after a minute."""
+        found = self._rejections.get(key)
+        if found is None or self._clock() >= found.until:
+            return True
+        return version is not None and found.version not in {None, version}
+
+    def rejection(self, key: str) -> str | None:
+        """Return the error of the last action, if it was rejected."""
+        found = self._rejections.get(key)
+        return None if found is None else found.text
+
+    def error(self, key: str) -> str | None:
+        """Return the error of the last action, if Kubernetes or managers were unavailable."""
+        return self._errors.get(key)
+
+    def repeated_error(self, key: str) -> str | None:
+        """Return the error of an action that has failed repeatedly."""
+        return self.error(key) if self._backoff.is_failing_repeatedly(key) else None
+
+    def succeeded(self, key: str) -> None:
+        """Record a success."""
+        self._backoff.succeeded(key)
+        self._errors.pop(key, None)
+        self._rejections.pop(key, None)
+
+    def failed(self, key: str, error: str) -> float:
+        """Record that a service was unavailable; return the delay before the next attempt."""
+        self._errors[key] = error
+        return self._backoff.failed(key, self._clock())
+
+    def rejected(self, key: str, error: str, version: int | None) -> None:
+        """Record a rejection at a version of the cluster; conditions show it until the action succeeds."""
+        self._rejections[key] = _Rejection(version, self._clock() + REJECTED_S, error)
+        self._backoff.failed(key, self._clock())
+
+    def keep_only(self, resources: set[str], actions: set[str]) -> None:
+        """Drop everything but these resources, and the delays of these actions without a resource."""
+        self._backoff.keep_only(resources | actions)
+        self._errors = {key: one for key, one in self._errors.items() if key in resources}
+        self._rejections = {key: one for key, one in self._rejections.items() if key in resources}

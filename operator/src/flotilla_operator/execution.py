@@ -1,0 +1,132 @@
+"""Execution: the third step of a reconcile. Writes statuses and runs the actions of plans."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from flotilla_operator.actions import ActionRunner
+from flotilla_operator.backoff import Attempts
+from flotilla_operator.cache import Cache
+from flotilla_operator.errors import Conflict, NotFound, OperatorError, Rejected, Unavailable
+from flotilla_operator.kubernetes_client import KubernetesClient
+from flotilla_operator.metrics import Metrics
+from flotilla_operator.names import PIPELINE, TOPIC
+from flotilla_operator.observation import Observation
+from flotilla_operator.plans import Action, ResourcePlan
+from flotilla_operator.status_updates import needs_update, ready_event
+
+logger = logging.getLogger(__name__)
+
+CONCURRENCY_MAX = 16
+DEADLINE_S = 45.0  # after this time a reconcile starts no further actions: the next one observes what has changed
+
+Resource = dict[str, Any]
+
+
+class Executor:
+    """Executes plans. `wake` requests another reconcile."""
+
+    def __init__(
+        self,
+        runner: ActionRunner,
+        kubernetes: KubernetesClient,
+        cache: Cache,
+        attempts: Attempts,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+    ) -> None:
+        self._runner = runner
+        self._kubernetes = kubernetes
+        self._cache = cache
+        self._attempts = attempts
+        self._metrics = metrics
+        self._clock = clock
+        self._wake = wake
+        self._deadline = 0.0
+        self._status_written_at: dict[str, float] = {}
+
+    async def execute(self, plans: Iterable[ResourcePlan], observation: Observation) -> None:
+        """Execute the plans of all resources, several at the same time."""
+        self._deadline = self._clock() + DEADLINE_S
+        limit = asyncio.Semaphore(CONCURRENCY_MAX)
+
+        async def execute_one(one: ResourcePlan) -> None:
+            async with limit:
+                await self._execute_plan(one, observation)
+
+        await asyncio.gather(*map(execute_one, plans))
+
+    async def execute_without_resource(self, actions: Iterable[Action], observation: Observation) -> set[str]:
+        """Run actions that belong to no resource, each with its own backoff; return their keys."""
+        keys = set()
+        for action in actions:
+            key = f"no resource: {action}"
+            keys.add(key)
+            if self._may_run(key):
+                await self._run(key, TOPIC, None, (action,), observation.version)
+        return keys
+
+    def keep_only(self, keys: set[str]) -> None:
+        """Forget resources that do not exist any more."""
+        self._status_written_at = {key: at for key, at in self._status_written_at.items() if key in keys}
+
+    async def _execute_plan(self, one: ResourcePlan, observation: Observation) -> None:
+        resource: Resource | None = one.resource
+        if one.plan.status is not None and (observation.is_settled or one.kind == PIPELINE):
+            resource = await self._write_status(one, one.plan.status)
+        if resource is not None and one.plan.actions and self._may_run(one.key):
+            await self._run(one.key, one.kind, resource, one.plan.actions, observation.version)
+
+    def _may_run(self, key: str) -> bool:
+        return self._clock() < self._deadline and self._attempts.may_try(key)
+
+    async def _run(
+        self, key: str, kind: str, resource: Resource | None, actions: tuple[Action, ...], version: int | None
+    ) -> None:
+        try:
+            for action in actions:
+                if await self._runner.run(kind, resource, action):
+                    self._metrics.count_action(type(action).__name__)
+                    self._wake()
+        except (NotFound, Conflict) as error:  # the cache is outdated: an event follows
+            logger.debug("outdated resource resource=%r error=%s", key, error)
+        except Rejected as error:
+            self._metrics.count_failure("rejected")
+            logger.warning("action rejected resource=%r error=%s", key, error)
+            self._attempts.rejected(key, str(error), version)
+            self._wake()  # to show it
+        except Unavailable as error:
+            self._metrics.count_failure("unavailable")
+            seconds = self._attempts.failed(key, str(error))
+            logger.info("action failed resource=%r error=%s retry_s=%.0f", key, error, seconds)
+        else:
+            self._attempts.succeeded(key)
+
+    async def _write_status(self, one: ResourcePlan, status: Resource) -> Resource | None:
+        """Write a changed status; return the current resource, or None if the cached one is outdated.
+
+        The status of a Pipeline is the only record of its attempts: it is written only over the version that was read.
+        """
+        resource, before = one.resource, one.resource.get("status") or {}
+        seconds = self._clock() - self._status_written_at.get(one.key, float("-inf"))
+        if not needs_update(before, status, seconds):
+            return resource
+        version = resource["metadata"]["resourceVersion"] if one.kind == PIPELINE else None
+        try:
+            current = await self._kubernetes.set_status(one.kind, resource["metadata"]["name"], status, version)
+            self._status_written_at[one.key] = self._clock()
+            self._cache.update(one.kind, None, current)
+            if one.kind == PIPELINE:  # the next reconcile acts on what was written
+                self._wake()
+            event = ready_event(before, status)
+            if event is not None:
+                await self._runner.run(one.kind, resource, event)
+        except (NotFound, Conflict):  # deleted or changed meanwhile: an event follows
+            return None
+        except OperatorError as error:
+            logger.warning("status not updated resource=%r error=%s", one.key, error)
+            return resource
+        return current

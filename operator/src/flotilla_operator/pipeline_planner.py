@@ -1,0 +1,159 @@
+"""Planning of Pipelines: observes driver and executor pods, and builds the plans.
+
+The cache may be outdated, and a driver that is created from outdated information could be a second one on its
+checkpoint. So before a plan creates or deletes a pod, everything that it depends on is listed again.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from flotilla_operator.cache import Cache
+from flotilla_operator.cluster_state import ClusterState
+from flotilla_operator.drivers import DriverClient, gather_results
+from flotilla_operator.errors import OperatorError
+from flotilla_operator.kubernetes_client import KubernetesClient
+from flotilla_operator.names import PIPELINE, POD
+from flotilla_operator.pipelines.phase import count_executors
+from flotilla_operator.pipelines.plan import Observed, plan_pipeline
+from flotilla_operator.pipelines.progress import Progress
+from flotilla_operator.pipelines.spec import DRIVERS, EXECUTORS, Installation, checkpoint_of, parse_time
+from flotilla_operator.pipelines.states import PENDING, Pod, read_pod
+from flotilla_operator.plans import Create, Delete, ResourcePlan
+
+logger = logging.getLogger(__name__)
+
+DRIVER, EXECUTOR = "driver", "executor"  # kinds in the cache: pods of Pipelines, apart from broker pods
+LATE_S = 10  # age after which the events of a pending pod are read
+_LATE_MAX = 20  # such pods in one reconcile
+
+Resource = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanningContext:
+    """What the reconciler knows about a Pipeline besides its resource."""
+
+    state: ClusterState | None
+    rejection: Callable[[Resource], str | None]  # error of Kubernetes for a resource
+    may_try: Callable[[Resource], bool]  # whether actions of a resource would run now
+
+
+class PipelinePlanner:
+    """Plans for all Pipelines of a namespace."""
+
+    def __init__(
+        self,
+        installation: Installation,
+        cluster: str,
+        kubernetes: KubernetesClient,
+        cache: Cache,
+        now: Callable[[], str],
+    ) -> None:
+        self._installation = installation
+        self._cluster = cluster
+        self._kubernetes = kubernetes
+        self._cache = cache
+        self._now = now
+        self._drivers = DriverClient()
+
+    async def list_resources(self) -> None:
+        """Replace the cache by full lists. Raises OperatorError."""
+        self._cache.replace(PIPELINE, await self._kubernetes.list(PIPELINE))
+        self._cache.replace(DRIVER, await self._kubernetes.list(POD, DRIVERS))
+        self._cache.replace(EXECUTOR, await self._kubernetes.list(POD, EXECUTORS))
+
+    async def plan(self, context: PlanningContext) -> list[ResourcePlan]:
+        """Observe drivers, and plan for all Pipelines."""
+        ours = {one["metadata"]["uid"] for one in self._of_cluster()}
+        progress = await self._drivers.get_progress([one for one in self._driver_pods().values() if one.owner in ours])
+        warnings = await self._read_warnings()
+        plans = self._plan_all(context, progress, warnings)
+        if any(_changes_pods(one) and context.may_try(one.resource) for one in plans):
+            try:
+                await self.list_resources()
+                return self._plan_all(context, progress, warnings)
+            except OperatorError as error:
+                logger.warning("driver changes postponed error=%s", error)
+        return [replace(one, plan=replace(one.plan, actions=())) if _changes_pods(one) else one for one in plans]
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._drivers.close()
+
+    def _of_cluster(self) -> list[Resource]:
+        name = self._cluster
+        return [dict(one) for one in self._cache.all(PIPELINE) if one["spec"].get("cluster", "flotilla") == name]
+
+    def _driver_pods(self) -> dict[str, Pod]:
+        return {one["metadata"]["name"]: read_pod(one) for one in self._cache.all(DRIVER)}
+
+    def _executor_pods(self) -> list[Pod]:
+        return [read_pod(one) for one in self._cache.all(EXECUTOR)]
+
+    def _plan_all(
+        self, context: PlanningContext, progress: Mapping[str, Progress], warnings: Mapping[str, str]
+    ) -> list[ResourcePlan]:
+        def explain(pod: Pod) -> Pod:
+            return replace(pod, waiting_for=pod.waiting_for or warnings.get(pod.uid))
+
+        drivers = {name: explain(one) for name, one in self._driver_pods().items()}
+        executors = count_executors(map(explain, self._executor_pods()))
+        owners = find_checkpoint_owners(self._cache.all(PIPELINE))
+        plans = []
+        for one in self._of_cluster():
+            name = one["metadata"]["name"]
+            observed = Observed(
+                installation=self._installation,
+                drivers=drivers,
+                executors=executors,
+                conflict=owners.get(name),
+                progress=progress.get(f"{name}-driver"),
+                state=context.state,
+                rejection=context.rejection(one),
+            )
+            try:
+                plans.append(ResourcePlan(PIPELINE, one, plan_pipeline(one, observed, self._now())))
+            except Exception:  # a bug, or an unexpected resource: it must not stop the others
+                logger.exception("reconcile failed kind=Pipeline name=%s", name)
+        return plans
+
+    async def _read_warnings(self) -> dict[str, str]:
+        """Read the warnings of late pods by UID: a missing volume, for example, is reported only in events.
+
+        One executor is read for each driver.
+        """
+        now = self._now()
+        late = [one.uid for one in self._driver_pods().values() if is_late(one, now)]
+        late += {one.owner: one.uid for one in self._executor_pods() if is_late(one, now)}.values()
+        return await gather_results({uid: self._kubernetes.last_warning(uid) for uid in late[:_LATE_MAX]})
+
+
+def is_late(pod: Pod, now: str) -> bool:
+    """Whether a scheduled pod should have started, and its status does not explain why it has not."""
+    if pod.phase != PENDING or not pod.is_placed or pod.is_terminating:
+        return False
+    if pod.waiting_for is not None or pod.made_at is None:
+        return False
+    return parse_time(pod.made_at) + timedelta(seconds=LATE_S) <= parse_time(now)
+
+
+def find_checkpoint_owners(resources: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Find Pipelines whose checkpoint belongs to an older Pipeline; return the name of that one."""
+    first: dict[str, str] = {}
+    owners = {}
+    for one in sorted(resources, key=_age):
+        name, checkpoint = one["metadata"]["name"], checkpoint_of(one)
+        if checkpoint is not None and first.setdefault(checkpoint, name) != name:
+            owners[name] = first[checkpoint]
+    return owners
+
+
+def _age(resource: Mapping[str, Any]) -> tuple[str, str]:
+    return resource["metadata"].get("creationTimestamp", ""), resource["metadata"]["name"]
+
+
+def _changes_pods(one: ResourcePlan) -> bool:
+    return any(isinstance(action, Create | Delete) for action in one.plan.actions)

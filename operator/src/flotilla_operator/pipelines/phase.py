@@ -1,0 +1,107 @@
+"""Phase of a Pipeline, with reason and message, and the count of its executors. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from flotilla_operator.conditions import FALSE, TRUE, Condition
+from flotilla_operator.pipelines.spec import PipelineSpec
+from flotilla_operator.pipelines.states import FAILED, RUNNING, SUCCEEDED, Pod, Record, is_start_pending
+
+WAITING, STARTING, STOPPING, SUSPENDED = "Waiting", "Starting", "Stopping", "Suspended"
+_SCHEDULED = "Scheduled"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase, with the reason and the message of the condition Ready."""
+
+    name: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Executors:
+    """Executors of one driver."""
+
+    running: int = 0
+    waiting_for: str | None = None  # why the first one that does not start does not
+
+
+def count_executors(pods: Iterable[Pod]) -> dict[str, Executors]:
+    """Count executors by the UID of their driver, without those that end."""
+    found: dict[str, Executors] = {}
+    for pod in pods:
+        if pod.owner is None or pod.is_terminating or pod.has_ended:
+            continue
+        known = found.get(pod.owner, Executors())
+        why = f"{pod.name} cannot start: {pod.waiting_for}" if pod.waiting_for is not None else None
+        found[pod.owner] = Executors(
+            running=known.running + (pod.phase == RUNNING), waiting_for=known.waiting_for or why
+        )
+    return found
+
+
+def phase_of_driver(record: Record, pod: Pod, executors: Executors) -> Phase:
+    """Return the phase while a driver pod exists."""
+    if pod.is_terminating or record.stopping is not None:
+        return Phase(STOPPING, STOPPING, f"stopping the driver: {record.stopping or 'its pod was deleted'}")
+    if pod.phase == RUNNING:
+        return _running(record, executors)
+    if pod.waiting_for is not None:
+        return Phase(STARTING, "NotStarting", f"{_attempt(record)} cannot start: {pod.waiting_for}")
+    return Phase(STARTING, STARTING, f"{_attempt(record)} is starting")
+
+
+def _running(record: Record, executors: Executors) -> Phase:
+    """Return the phase while a driver runs: without any executor it makes no progress."""
+    if executors.waiting_for is None:
+        return Phase(RUNNING, RUNNING, f"{_attempt(record)} is running")
+    if executors.running == 0:
+        return Phase(RUNNING, "NoExecutors", f"{_attempt(record)} has no running executors: {executors.waiting_for}")
+    text = f"{_attempt(record)} is running with fewer executors than requested: {executors.waiting_for}"
+    return Phase(RUNNING, RUNNING, text)
+
+
+def phase_between_drivers(desired: PipelineSpec, record: Record, user: str | None, rejection: str | None) -> Phase:
+    """Return the phase while no driver pod exists. `user` describes another user of the checkpoint."""
+    if desired.is_suspended:
+        return _suspended(desired)
+    if record.retry_at is not None:
+        end = f"failed: {record.failure}" if record.failure else "ended"
+        text = f"{_attempt(record)} {end}; next attempt at {record.retry_at}"
+        return Phase(WAITING, "BackingOff" if record.failure else WAITING, text)
+    if is_start_pending(record):
+        if user is not None:
+            return Phase(WAITING, "CheckpointInUse", user)
+        if rejection is not None:
+            return Phase(WAITING, "Rejected", rejection)
+        return Phase(STARTING, STARTING, f"{_attempt(record)} is starting")
+    return _after(desired, record)
+
+
+def _suspended(desired: PipelineSpec) -> Phase:
+    if desired.installation.image is None:
+        text = "Spark is disabled: set the chart's value spark.enabled to true"
+        return Phase(SUSPENDED, "SparkDisabled", text)
+    return Phase(SUSPENDED, SUSPENDED, "Pipeline is suspended; its checkpoint is kept")
+
+
+def _after(desired: PipelineSpec, record: Record) -> Phase:
+    """Return the phase after a run, or before the first one."""
+    if record.outcome == FAILED:
+        return Phase(FAILED, FAILED, f"{_attempt(record)} failed: {record.failure}")
+    if desired.cron is not None:
+        text = f"run {record.run} succeeded" if record.run else "no run has been due yet"
+        return Phase(WAITING, _SCHEDULED, text)
+    return Phase(SUCCEEDED, SUCCEEDED, f"{_attempt(record)} succeeded")
+
+
+def ready_condition(phase: Phase) -> Condition:
+    """Return the condition Ready."""
+    is_ready = phase.reason in {RUNNING, SUSPENDED, SUCCEEDED, _SCHEDULED}
+    return Condition("Ready", TRUE if is_ready else FALSE, phase.reason, phase.message)
+
+
+def _attempt(record: Record) -> str:
+    return f"attempt {record.attempt} of run {record.run}"

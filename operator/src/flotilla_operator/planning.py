@@ -1,0 +1,101 @@
+"""Planning: the second step of a reconcile. Builds the plans of all Brokers and Topics from an observation. Pure."""
+
+from typing import Any
+
+from flotilla_operator.backoff import Attempts
+from flotilla_operator.brokers.members import name_brokers
+from flotilla_operator.brokers.plan import Observed as BrokersObserved
+from flotilla_operator.brokers.plan import plan_brokers
+from flotilla_operator.brokers.scaling import plan_orphans
+from flotilla_operator.brokers.spec import Cluster, read_set
+from flotilla_operator.cluster_state import ClusterState
+from flotilla_operator.names import BROKER, TOPIC
+from flotilla_operator.observation import Observation, Resources
+from flotilla_operator.plans import Action, PutBroker, ResourcePlan, resource_key
+from flotilla_operator.topics.mirrors import plan_mirrors
+from flotilla_operator.topics.plan import Observed as TopicObserved
+from flotilla_operator.topics.plan import plan_releases, plan_topic
+from flotilla_operator.topics.spec import is_mirror, name_of, owner_of
+
+Resource = dict[str, Any]
+
+
+def plan_all_brokers(cluster: Cluster, observation: Observation, attempts: Attempts, now: str) -> list[ResourcePlan]:
+    """Plan for all Broker resources of the cluster."""
+    resources = observation.resources
+    live = [one for one in resources.brokers if "deletionTimestamp" not in one["metadata"]]
+    owners = tuple(read_set(one, cluster).owner for one in live)
+    plans = []
+    for one in resources.brokers:
+        key = resource_key(BROKER, one)
+        observed = BrokersObserved(
+            cluster=cluster,
+            statefulset=resources.statefulsets.get(one["metadata"]["name"]),
+            pods=resources.pods,
+            nodes=observation.nodes,
+            owners=owners,
+            state=observation.state,
+            unavailable=observation.unavailable,
+            rejection=attempts.rejection(key),
+            waiting_for=attempts.repeated_error(key),
+        )
+        plans.append(ResourcePlan(BROKER, one, plan_brokers(one, observed, now)))
+    return plans
+
+
+def registers_racks(plans: list[ResourcePlan]) -> bool:
+    """Whether plans register racks: until that is done, managers do not know all of them."""
+    actions = [action for one in plans for action in one.plan.actions]
+    return any(isinstance(action, PutBroker) and "rack" in action.body for action in actions)
+
+
+def plan_all_topics(
+    cluster: Cluster, observation: Observation, attempts: Attempts, now: str, *, has_racks: bool
+) -> list[ResourcePlan]:
+    """Plan for all Topic resources of the cluster."""
+    resources = observation.resources
+    managing = find_managing_resources(resources.topics)
+    broker_names = name_brokers(observation.state)
+    brokers = sum(read_set(one, cluster).replicas for one in resources.brokers)
+    plans = []
+    for one in resources.topics:
+        key, manager = resource_key(TOPIC, one), managing[name_of(one)]
+        observed = TopicObserved(
+            state=observation.state,
+            unavailable=observation.unavailable,
+            is_namespace_deleted=observation.is_namespace_deleted,
+            conflict=None if manager is one else f"Topic {manager['metadata']['name']}",
+            rejection=attempts.rejection(key),
+            may_retry=attempts.may_retry(key, observation.version),
+            has_racks=has_racks,
+            waiting_for=attempts.error(key),
+            broker_names=broker_names,
+            brokers=brokers,
+        )
+        plans.append(ResourcePlan(TOPIC, one, plan_topic(one, observed, now)))
+    return plans
+
+
+def plan_without_resource(cluster: Cluster, resources: Resources, state: ClusterState) -> tuple[Action, ...]:
+    """Plan the actions that belong to no resource: mirrors, and what deleted resources leave behind."""
+    topics, namespace = resources.topics, cluster.namespace
+    owners = frozenset(owner_of(one["metadata"]["namespace"], one["metadata"]["name"]) for one in topics)
+    pods = frozenset(one["metadata"]["name"] for one in resources.pods)
+    return (
+        *plan_releases(state, namespace, owners),
+        *plan_mirrors(state, topics, namespace, cluster.name, resources.topic_names),
+        *plan_orphans(state, namespace, resources.broker_names, pods),
+    )
+
+
+def find_managing_resources(topics: list[Resource]) -> dict[str, Resource]:
+    """Find the resource that manages each topic: the oldest one, and a mirror only if there is no other."""
+    found: dict[str, Resource] = {}
+    for one in sorted(topics, key=_precedence):
+        found.setdefault(name_of(one), one)
+    return found
+
+
+def _precedence(resource: Resource) -> tuple[bool, str, str]:
+    metadata = resource["metadata"]
+    return is_mirror(resource), metadata.get("creationTimestamp", ""), metadata["name"]

@@ -1,0 +1,35 @@
+"""Scripts of bash, such as the commands of a page of the docs."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def run_script(
+    text: str,
+    environment: Mapping[str, str],
+    seconds: float,
+    cwd: Path | None = None,
+    *,
+    stops_at_failure: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """Run a script. At the time limit, end its whole process group: a child could hold the output open."""
+    command = ["bash", *(["-euo", "pipefail"] if stops_at_failure else []), "-c", text]
+    with subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            stdout, stderr = process.communicate()
+            stderr += f"killed after {seconds:.1f} s\n"
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)

@@ -1,0 +1,119 @@
+"""The public names of the package: their reference page, their docstrings, and how they are loaded."""
+
+import inspect
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import flotilla
+from flotilla.client import errors
+
+DOCS = Path(__file__).parents[3] / "docs"
+NAMES = sorted(set(flotilla.__all__) - {"__version__"})
+CLASSES = [getattr(flotilla, name) for name in NAMES]
+EXCEPTIONS = [kind for kind in CLASSES if issubclass(kind, Exception)]
+PUBLIC_MODULES = {"flotilla", "flotilla.testing", "flotilla.records", "flotilla.arrow", "flotilla.myqueue"}
+USER_PAGES = [
+    "client.md",
+    "client-reference.md",
+    "groups.md",
+    "tables.md",
+    "testing.md",
+    "myqueue.md",
+    "coming-from.md",
+]
+
+
+def reference() -> str:
+    return (DOCS / "client-reference.md").read_text(encoding="utf-8")
+
+
+def test_reference_page_lists_every_public_name() -> None:
+    listed = re.findall(r"^\| (?:&nbsp;)*`([A-Z]\w+)` \|", reference(), re.MULTILINE)
+    assert sorted(listed) == NAMES
+
+
+def test_all_lists_every_name_that_is_loaded_on_first_use() -> None:
+    assert sorted(flotilla._MODULES) == NAMES
+    assert set(NAMES) <= set(dir(flotilla))
+    with pytest.raises(AttributeError, match="module 'flotilla' has no attribute 'Place'"):
+        flotilla.Place  # noqa: B018 - the access raises
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=NAMES)
+def test_public_class_has_a_docstring_of_its_own(kind: type) -> None:
+    text = vars(kind).get("__doc__") or ""
+    assert text.strip()
+    assert not text.startswith(f"{kind.__name__}("), "the docstring is a generated signature"
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=NAMES)
+def test_public_method_has_a_docstring(kind: type) -> None:
+    methods = [
+        name
+        for name, found in vars(kind).items()
+        if not name.startswith("_") and (inspect.isfunction(found) or isinstance(found, property))
+    ]
+    assert [name for name in methods if not inspect.getdoc(getattr(kind, name))] == []
+
+
+def test_every_exception_of_the_client_is_public() -> None:
+    defined = {name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)}
+    assert defined == {kind.__name__ for kind in EXCEPTIONS}
+
+
+def test_traceback_names_the_public_module_of_an_exception() -> None:
+    assert {kind.__module__ for kind in EXCEPTIONS} == {"flotilla"}
+    assert pickle.loads(pickle.dumps(errors.TopicExists)) is errors.TopicExists  # noqa: S301 - our own
+
+
+def test_subclass_outside_of_the_package_keeps_its_module() -> None:
+    class Own(flotilla.FlotillaError):
+        """An exception of an application."""
+
+    assert Own.__module__ == __name__
+
+
+@pytest.mark.parametrize("kind", [flotilla.ProducerOptions, flotilla.ConsumerOptions, flotilla.RangeOptions])
+def test_reference_page_and_docstring_name_every_option(kind: type) -> None:
+    (row,) = [line for line in reference().splitlines() if line.startswith(f"| `{kind.__name__}` |")]
+    for name in kind.__annotations__:
+        assert f"`{name}`" in row
+        assert re.search(rf"\b{name}[:,]", kind.__doc__ or ""), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        (flotilla.Client, "consumer"),
+        (flotilla.Client, "appender"),
+        (flotilla.Producer, "send"),
+        (flotilla.Producer, "send_many"),
+        (flotilla.Appender, "append"),
+        (flotilla.Consumer, "records"),
+    ],
+)
+def test_reference_page_names_every_parameter(kind: type, method: str) -> None:
+    (line,) = [line for line in reference().splitlines() if line.startswith(f"| `{method}(")]
+    named = re.findall(r"\*{0,2}(\w+)(?:=[^,)]+)?[,)]", line.split("`")[1].partition("(")[2])
+    assert named == [name for name in inspect.signature(getattr(kind, method)).parameters if name != "self"]
+
+
+@pytest.mark.parametrize("page", USER_PAGES)
+def test_docs_for_users_import_public_names_only(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found = re.findall(r"^(?:>>> )?from (flotilla[\w.]*) import (.+)$", text, re.MULTILINE)
+    assert {module for module, _ in found} <= PUBLIC_MODULES
+    names = {name.strip() for module, names in found if module == "flotilla" for name in names.split(",")}
+    assert names <= set(NAMES)
+    assert re.findall(r"flotilla\.client\.\w+", text) == []
+
+
+def test_package_loads_no_client_before_it_is_used() -> None:
+    script = "import sys, flotilla; print([name for name in sys.modules if name.startswith(('flotilla.', 'msgspec'))])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
