@@ -1,11 +1,10 @@
-# Everything of Flotilla that serves: brokers, managers, the operator, and the command `flotilla`. What runs is said by the
-# arguments:
+# Image of brokers, managers, the operator and the command `flotilla`. The arguments select the program:
 #
 #   docker run flotilla python3 -m flotilla_broker --help
 #   docker run flotilla python3 -m flotilla_manager --help
 #   docker run flotilla python3 -m flotilla_operator --help
 #
-# Nothing in it is written to while it runs: a read-only root file system is enough, with a volume where data goes.
+# The root file system can be read-only, with a volume for the data folder.
 # BASE is any Debian with Python 3.11 or newer.
 ARG BASE=docker.io/library/python:3.13-slim-bookworm
 
@@ -13,7 +12,7 @@ FROM ${BASE} AS build
 RUN python3 -m venv /opt/flotilla
 ENV PATH=/opt/flotilla/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /build
-# What changes rarely comes first: a change of our own code does not install the rest again.
+# Dependencies come first, so that changes of our code reuse their layer.
 COPY requirements-server.lock .
 RUN pip install --quiet --require-hashes --requirement requirements-server.lock
 COPY client client
@@ -21,7 +20,7 @@ COPY server server
 COPY broker broker
 COPY manager manager
 COPY operator operator
-# What only builds does not stay; `pip check` tells if anything else wants it.
+# Build tools are removed; `pip check` fails if another package requires one.
 RUN pip install --quiet --no-deps --no-build-isolation ./client ./server ./broker ./manager ./operator \
     && pip uninstall --quiet --yes hatchling packaging pathspec pluggy trove-classifiers \
     && pip check \
@@ -38,6 +37,6 @@ COPY --from=build /opt/flotilla /opt/flotilla
 ENV PATH=/opt/flotilla/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 WORKDIR /tmp
-# PID 1 ignores what it does not handle, and reaps nothing: that is tini's work.
+# tini is PID 1, to forward signals and to reap processes.
 ENTRYPOINT ["tini", "--"]
 CMD ["flotilla", "--help"]

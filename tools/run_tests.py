@@ -5,8 +5,8 @@ Usage: run_tests.py [quick | slow | all | STAGE ...]     (default: quick)
 `make test` runs `quick`: everything a change usually needs, without root, in minutes. `make test-all` runs `all`.
 `slow` is `all` without `quick`, so that running both runs each test once.
 
-The stages of the slow set run in two lanes at the same time: the cluster stage mostly waits for Kubernetes, and the
-others compute. With CI=true a skipped test or stage is a failure: there, everything must run.
+Two stages that wait share the machine with stages that compute: smoke with lint, and cluster with the rest of the slow
+set. With CI=true a skipped test or stage is a failure: there, everything must run.
 
 A stage that exceeds its time limit is interrupted and fails, so that a test that hangs is reported with its name. Tests
 that run for 10 minutes print the stacks of their threads (`faulthandler_timeout` in pyproject.toml).
@@ -209,18 +209,35 @@ STAGES: Mapping[str, Stage] = {
 QUICK = ("lint", "unit", "sim", "smoke")
 SLOW = tuple(name for name in STAGES if name not in QUICK)
 SETS = {"quick": QUICK, "slow": SLOW, "all": (*QUICK, *SLOW)}
-BESIDE = "cluster"  # runs at the same time as the other slow stages
+# Phases, one after another. The lanes of a phase run at the same time, and the stages of a lane one after another.
+PHASES = (
+    (("smoke",), ("lint",)),
+    (("unit", "sim"),),
+    (("spark", "system", "browser"), ("cluster",)),
+)
 
 
-def run_stages(names: Sequence[str]) -> list[Result]:
-    """Run stages one after another, except the cluster stage, which runs at the same time as the other slow ones."""
-    results = [STAGES[name](Output()) for name in names if name in QUICK]
-    slow = [name for name in names if name not in QUICK]
-    beside = [name for name in slow if name == BESIDE and len(slow) > 1]
-    with ThreadPoolExecutor(1) as pool:
-        started = [pool.submit(STAGES[name], Output(f"{name} | ")) for name in beside]
-        results += [STAGES[name](Output(f"{name} | " if beside else "")) for name in slow if name not in beside]
-        results += [each.result() for each in started]
+def run_stages(names: Sequence[str], stages: Mapping[str, Stage] = STAGES) -> list[Result]:
+    """Run the named stages phase by phase; return their results in the order of the names."""
+    results: dict[str, Result] = {}
+    for phase in PHASES:
+        lanes = [found for lane in phase if (found := [name for name in lane if name in names])]
+        if lanes:
+            results |= run_lanes(lanes, stages)
+    return [results[name] for name in names]
+
+
+def run_lanes(lanes: Sequence[Sequence[str]], stages: Mapping[str, Stage]) -> dict[str, Result]:
+    """Run lanes at the same time, and the stages of each lane one after another."""
+
+    def run(lane: Sequence[str]) -> dict[str, Result]:
+        return {name: stages[name](Output(f"{name} | " if len(lanes) > 1 else "")) for name in lane}
+
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        others = [pool.submit(run, lane) for lane in lanes[1:]]
+        results = run(lanes[0])  # in this thread, which Ctrl-C interrupts
+        for each in others:
+            results |= each.result()
     return results
 
 

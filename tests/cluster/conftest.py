@@ -77,9 +77,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "bare_cluster" not in getattr(item, "fixturenames", ()))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def bare_cluster(cluster: Cluster) -> Iterator[Cluster]:
-    """A cluster without Flotilla, before and after the test."""
+    """A cluster without Flotilla, before and after the tests of a module that request it."""
     if not cluster.is_ours:
         pytest.skip("the tests do not delete CRDs of a cluster that they did not start")
     assert "flotilla.dev" not in cluster.kubectl("get", "customresourcedefinitions")

@@ -150,7 +150,7 @@ def test_scale_up_places_new_partitions_and_scale_down_waits_for_empty_brokers(r
     release.kubectl("scale", _SET, "--replicas=3")
     condition = release.wait_condition(_SET, "Scaled", "False")
     assert condition["reason"] == "ReplicasRemain"
-    assert "scale-down waits for flotilla-broker-3: " in condition["message"]
+    assert "The scale-down waits for flotilla-broker-3, which still holds " in condition["message"]
     assert "scaled/" in condition["message"]
     release.kubectl("delete", "topic", "scaled", "--timeout=60s")
     release.wait_condition(_SET, "Scaled")

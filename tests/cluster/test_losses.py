@@ -51,7 +51,7 @@ def test_broker_that_lost_its_disk_gets_a_new_id_and_the_others_serve(doomed: Re
 
         condition = doomed.wait_condition(_SET, "FullyReplicated", "False")
         assert condition["reason"] == "DiskLost"
-        assert "disk of flotilla-broker-1 lost" in condition["message"]
+        assert "The disk of flotilla-broker-1 was lost" in condition["message"]
         wait_until("the new broker to run", lambda: len(broker_ids(doomed)) == 3, 120)
         assert broker_ids(doomed)["flotilla-broker-1"] != before["flotilla-broker-1"]
         assert broker_ids(doomed, "DiskLost") == {"flotilla-broker-1": before["flotilla-broker-1"]}

@@ -64,9 +64,9 @@ def test_applied_topic_can_be_produced_to_and_consumed(release: Release, token: 
     assert {one["leader"] for one in shown["partitionStatus"]} <= set(release.pods("broker"))
     assert all(len(one["replicas"]) == 3 for one in shown["partitionStatus"])
     header, line = release.kubectl("get", "topic", name).splitlines()
-    assert header.split() == ["NAME", "PARTITIONS", "REPLICATION", "MESSAGES", "READY", "REASON", "AGE"]
+    assert header.split() == ["NAME", "PARTITIONS", "REPLICATION", "RECORDS", "READY", "REASON", "AGE"]
     assert line.split()[:6] == [name, "3", "3", "300", "True", "Ready"]
-    assert "records can be produced and consumed" in release.kubectl("describe", "topic", name)
+    assert "Records can be produced and consumed" in release.kubectl("describe", "topic", name)
 
 
 def test_topic_of_a_resource_cannot_be_deleted_over_http(release: Release, api: httpx.Client, name: str) -> None:
@@ -166,7 +166,7 @@ def test_topic_is_not_created_with_fewer_brokers_than_replicas(release: Release,
     release.apply(topic(name, partitions=1, replication=5))
     condition = release.wait_condition(f"topic/{name}", "Ready", "False")
     assert condition["reason"] == "TooFewBrokers"
-    assert condition["message"] == "replication 5 needs 5 brokers; 3 registered"
+    assert condition["message"] == "Replication 5 needs 5 brokers, but 3 are registered"
     assert name not in topic_names(api)
     release.patch(f"topic/{name}", {"spec": {"replication": None}})  # the spec can be corrected
     release.wait_condition(f"topic/{name}", "Ready")

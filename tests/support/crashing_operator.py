@@ -3,6 +3,9 @@
 It is the real operator in its own process. It exits as soon as Kubernetes or the managers have answered, before it can
 remember the result. Calls that change nothing, such as applying an unchanged object, do not count: otherwise the
 operator would never make progress.
+
+This process imports the operator once, and forks a process for each run. It prints `crashed CHANGE` after a crash, and
+ends with `exited CODE` after any other end of a run.
 """
 
 import os
@@ -14,13 +17,14 @@ from flotilla_operator import __main__ as operator
 from flotilla_operator.control_client import ControlClient
 from flotilla_operator.kubernetes_client import KubernetesClient
 
-CRASHED = 86
+CRASHED_AFTER, EXITED = "crashed", "exited"
+_CRASHED = 86
 
 
 def crash(change: str) -> None:
     """Exit without cleanup, as after SIGKILL; print the change."""
-    os.write(sys.stdout.fileno(), f"{change}\n".encode())
-    os._exit(CRASHED)
+    os.write(sys.stdout.fileno(), f"{CRASHED_AFTER} {change}\n".encode())
+    os._exit(_CRASHED)
 
 
 def crash_after(kind: type, name: str, has_changed: Callable[[Any], bool] = lambda _: True) -> None:
@@ -51,8 +55,8 @@ def crash_after_changes(name: str, find: Callable[..., tuple[str, str]]) -> None
     setattr(KubernetesClient, name, crashing)
 
 
-def main() -> int:
-    """Run the operator."""
+def main() -> None:
+    """Run operators one after another, until one ends without a crash."""
     crash_after_changes("apply", lambda manifest: (manifest["kind"], manifest["metadata"]["name"]))
     crash_after_changes("set_status", lambda kind, name, *_: (kind, name))
     crash_after(KubernetesClient, "create", bool)
@@ -61,8 +65,14 @@ def main() -> int:
         crash_after(KubernetesClient, name)
     for name in ("put_topic", "delete_topic", "release_topic", "put_broker", "remove_broker"):
         crash_after(ControlClient, name)
-    return operator.main()
+    code = _CRASHED
+    while code == _CRASHED:
+        process = os.fork()
+        if process == 0:
+            os._exit(operator.main())
+        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    print(EXITED, code, flush=True)  # noqa: T201 - the result
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

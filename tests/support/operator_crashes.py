@@ -1,6 +1,8 @@
-"""Run an operator that crashes after each change, and restart it each time."""
+"""Run an operator that crashes after each change and is restarted each time."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -10,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.cluster import free_port
-from support.crashing_operator import CRASHED
+from support.crashing_operator import CRASHED_AFTER, EXITED
 from support.release import Release
 
 _TESTS = Path(__file__).parent.parent
@@ -18,40 +20,44 @@ _DEPLOYMENT = "deployment/flotilla-operator"
 
 
 class OperatorRuns:
-    """Runs operator processes one after another, in a thread."""
+    """Starts crashing operators, and counts their crashes in a thread."""
 
     def __init__(self, environment: dict[str, str], log: Path) -> None:
         self.crashes: Counter[str] = Counter()  # by the kind of the last change
         self.errors: list[str] = []
-        self._environment = environment
-        self._log = log
         self._is_stopping = False
-        self._process: subprocess.Popen[str] | None = None
-        self._thread = threading.Thread(target=self._run)
+        command = [sys.executable, "-m", "support.crashing_operator"]
+        with log.open("w", encoding="utf-8") as errors:
+            self._process = subprocess.Popen(
+                command,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,  # so that `stop` reaches all of its processes
+            )
+        self._thread = threading.Thread(target=self._read)
         self._thread.start()
 
-    def _run(self) -> None:
-        command = [sys.executable, "-m", "support.crashing_operator"]
-        with self._log.open("w", encoding="utf-8") as log:
-            while not self._is_stopping:
-                with subprocess.Popen(
-                    command, env=self._environment, stdout=subprocess.PIPE, stderr=log, text=True
-                ) as self._process:
-                    assert self._process.stdout is not None
-                    change = self._process.stdout.read().strip()
-                if self._process.returncode == CRASHED:
-                    self.crashes[change] += 1
-                elif not self._is_stopping:
-                    self.errors.append(f"the operator exited with code {self._process.returncode}")
-                    return
+    def _read(self) -> None:
+        """Read results until all processes have ended."""
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                result, _, detail = line.strip().partition(" ")
+                if result == CRASHED_AFTER:
+                    self.crashes[detail] += 1
+                elif result == EXITED and not self._is_stopping:
+                    self.errors.append(f"the operator exited with code {detail}")
 
     def stop(self) -> None:
         """Stop the operator, and do not restart it."""
         self._is_stopping = True
         while self._thread.is_alive():
-            if self._process is not None:
-                self._process.terminate()
+            with contextlib.suppress(ProcessLookupError):  # all of them have ended meanwhile
+                os.killpg(self._process.pid, signal.SIGTERM)
             self._thread.join(1.0)
+        self._process.wait()
 
 
 @contextmanager

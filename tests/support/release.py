@@ -25,7 +25,7 @@ from support.cluster import free_port, wait_until
 _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 _FORWARD_S = 30
 _AGAIN_S = 0.2
-_READY = "--timeout=300s"
+_READY_S = 300.0
 _DRIVERS = "--selector=app.kubernetes.io/component=spark-driver"
 _LOG_LINES = 40
 # The server is the child of PID 1; PID 1 itself cannot be signalled from inside its container.
@@ -146,11 +146,16 @@ class Release:
 
     def wait_ready(self) -> None:
         """Wait until all pods and Brokers are ready."""
-        for found in self.get("deployment")["items"]:
-            self.kubectl("rollout", "status", f"deployment/{found['metadata']['name']}", _READY, seconds=320)
-        pods = self.get("pods", "--selector=app.kubernetes.io/component in (broker,postgresql)")["items"]
-        for pod in pods:
-            self.kubectl("wait", "--for=condition=Ready", f"pod/{pod['metadata']['name']}", _READY, seconds=320)
+        stateful = "--selector=app.kubernetes.io/component in (broker,postgresql)"
+
+        def is_ready() -> bool:
+            pods = self.get("pods", stateful)["items"]
+            return all(map(_is_rolled_out, self.get("deployment")["items"])) and all(map(_is_ready, pods))
+
+        try:
+            wait_until("all pods to be ready", is_ready, _READY_S)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}\n{self.describe()}") from error
         for broker in self.get("broker")["items"]:
             self.wait_condition(f"broker/{broker['metadata']['name']}", "Ready")
 
@@ -194,11 +199,7 @@ class Release:
 
     def is_ready(self, pod: str) -> bool:
         """Return whether a pod is ready; False if it does not exist."""
-        for found in self.get("pods")["items"]:
-            if found["metadata"]["name"] == pod:
-                conditions = found["status"].get("conditions", [])
-                return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-        return False
+        return any(found["metadata"]["name"] == pod and _is_ready(found) for found in self.get("pods")["items"])
 
     def exec(self, pod: str, *command: str, seconds: float = 120) -> str:
         """Run a command in a pod."""
@@ -298,6 +299,18 @@ class Release:
                 stack.callback(broker.close)
                 found.append(broker)
             yield found
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
+
+
+def _is_rolled_out(deployment: Mapping[str, Any]) -> bool:
+    """Return what `kubectl rollout status` waits for: all replicas are updated and available, and no other exists."""
+    status, wanted = deployment["status"], deployment["spec"]["replicas"]
+    is_observed = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
+    counts = {status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")}
+    return is_observed and counts == {wanted}
 
 
 def _is_open(port: int) -> bool:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from flotilla import Client
 
 LIMIT_S = 240.0  # Spark starts slowly on a loaded machine
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # optimises Java for start time
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
 
 class Job(Protocol):

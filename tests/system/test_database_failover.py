@@ -1,6 +1,7 @@
 """PostgreSQL with a standby: the primary is killed under load, and the managers' store uses the standby."""
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -103,7 +104,9 @@ def test_standby_takes_over_without_losing_commits(pair: tuple[Postgres, Postgre
     assert store.snapshot().topics == (made,)
     store.heartbeat(epoch)
     assert store.take_over("http://next") == epoch + 1
-    assert all("database unavailable" in str(failure) for failure in load.failures)
+    # The primary may end while a commit waits for the standby.
+    texts = [str(failure) for failure in load.failures]
+    assert [text for text in texts if not re.match(r"database (standby )?unavailable: ", text)] == []
 
 
 def test_change_that_only_the_primary_has_is_not_reported_as_committed(

@@ -52,7 +52,7 @@ def test_ten_producers_and_ten_consumers_at_once(tmp_path: Path) -> None:
     """Guarantee 2, and each consumer gets every message exactly once, in each producer's order."""
     with Fleet(tmp_path) as fleet:
         clients = make_clients(fleet, "t", 3, producers=10, consumers=10)
-        clients.run_while(lambda: clients.wait_progress(2000))
+        clients.run_while(lambda: clients.wait_progress(800))
         wait_agreed(fleet, "t", 3)
         assert clients.violations() == []
         # A manager that gets no turn on a busy machine may ask a consumer to come again; that must cost no message.

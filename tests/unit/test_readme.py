@@ -62,7 +62,7 @@ def test_makefile_has_every_target_named_in_the_docs() -> None:
 
 
 def test_guarantees_named_in_tests_are_in_the_readme() -> None:
-    promises = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## What it promises\n")[2]
+    promises = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Guarantees\n")[2]
     numbers = {int(number) for number in re.findall(r"^(\d)\. ", promises, flags=re.MULTILINE)}
     tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("**/*.py"))
     pairs = re.findall(r"[Gg]uarantees? (\d)(?: (?:to|and) (\d))?", tests)

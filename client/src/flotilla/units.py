@@ -1,7 +1,6 @@
 """Sizes, durations and times as users write them: in options, settings, resources and output. Pure.
 
-Sizes have binary units. Options and settings accept both notations: 64MiB, and 64Mi as in Kubernetes. A field of a CRD
-accepts one of them.
+Sizes have binary units, in both notations: 64MiB, and 64Mi as in Kubernetes. Output has the first one.
 """
 
 from datetime import UTC, datetime
@@ -12,11 +11,13 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 
 def parse_size(text: str, least: int = 1) -> int:
-    """Parse a number of bytes, such as 1048576 or 1MiB. Raises ValueError."""
+    """Parse a number of bytes, such as 1048576, 1MiB or 1Mi. Raises ValueError."""
     number = text.rstrip("KMGTiB")
     unit = text[len(number) :]
     if unit not in _PARSED_SIZES or not _is_number(number, least):
-        raise ValueError(f"{text!r} is not a size of at least {least}: use a number of bytes, or a unit as in 64MiB")
+        raise ValueError(
+            f"{text!r} is not a size of at least {least}: use a number of bytes, or a unit as in 64MiB or 64Mi"
+        )
     return int(number) * _PARSED_SIZES[unit]
 
 

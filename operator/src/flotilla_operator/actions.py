@@ -54,7 +54,7 @@ class ActionRunner:
             case Evict():
                 is_done = await self._kubernetes.evict(action)
                 if not is_done:
-                    logger.info("eviction rejected by the disruption budget pod=%s", action.pod)
+                    logger.info("pod not evicted pod=%s", action.pod)
             case SetFinalizers(finalizers):
                 assert resource is not None  # noqa: S101
                 await self._kubernetes.set_finalizers(kind, resource, finalizers)

@@ -1,4 +1,4 @@
-"""Exponential backoff of failed actions: the delay doubles after each failure, up to a minute. Pure."""
+"""Exponential backoff of failed actions: the delay doubles after each failure, up to a minute."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 FIRST_S = 1.0
 LAST_S = 60.0
 REPEATED_S = 2.0
-REJECTED_S = 60.0  # delay before a rejected request is sent again, if nothing changes
+REJECTED_S = 60.0  # delay before a rejected Topic is sent again, if the topology does not change
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class _Rejection:
     text: str
 
 
-class Attempts:
+class RetryTracker:
     """Failed actions by resource: when to try again, and the errors that conditions show.
 
     Losing this memory is harmless: a new operator tries everything at once.
@@ -67,43 +67,43 @@ class Attempts:
         self._errors: dict[str, str] = {}
         self._rejections: dict[str, _Rejection] = {}
 
-    def may_try(self, key: str) -> bool:
+    def is_backoff_over(self, key: str) -> bool:
         """Whether no delay applies."""
         return self._backoff.may_try(key, self._clock())
 
-    def may_retry(self, key: str, version: int | None) -> bool:
-        """Whether to send a rejected request again: after a change of the cluster, or after a minute."""
+    def may_resend_rejected(self, key: str, version: int | None) -> bool:
+        """Whether to send a rejected Topic again: after a change of the topology, or after a minute."""
         found = self._rejections.get(key)
         if found is None or self._clock() >= found.until:
             return True
         return version is not None and found.version not in {None, version}
 
     def rejection(self, key: str) -> str | None:
-        """Return the error of the last action, if it was rejected."""
+        """Return the last rejection since the last success."""
         found = self._rejections.get(key)
         return None if found is None else found.text
 
     def error(self, key: str) -> str | None:
-        """Return the error of the last action, if Kubernetes or managers were unavailable."""
+        """Return the last error of an unavailable service since the last success."""
         return self._errors.get(key)
 
     def repeated_error(self, key: str) -> str | None:
         """Return the error of an action that has failed repeatedly."""
         return self.error(key) if self._backoff.is_failing_repeatedly(key) else None
 
-    def succeeded(self, key: str) -> None:
+    def record_success(self, key: str) -> None:
         """Record a success."""
         self._backoff.succeeded(key)
         self._errors.pop(key, None)
         self._rejections.pop(key, None)
 
-    def failed(self, key: str, error: str) -> float:
+    def record_failure(self, key: str, error: str) -> float:
         """Record that a service was unavailable; return the delay before the next attempt."""
         self._errors[key] = error
         return self._backoff.failed(key, self._clock())
 
-    def rejected(self, key: str, error: str, version: int | None) -> None:
-        """Record a rejection at a version of the cluster; conditions show it until the action succeeds."""
+    def record_rejection(self, key: str, error: str, version: int | None) -> None:
+        """Record a rejection at a version of the topology; conditions show it until the action succeeds."""
         self._rejections[key] = _Rejection(version, self._clock() + REJECTED_S, error)
         self._backoff.failed(key, self._clock())
 

@@ -39,7 +39,7 @@ class Cache:
         return True
 
     def replace(self, kind: str, resources: Iterable[Resource]) -> None:
-        """Replace all resources of a kind by a list, but keep newer versions."""
+        """Replace all resources of a kind with a list, but keep newer versions."""
         before = self._resources.get(kind, {})
         listed = {one["metadata"]["name"]: one for one in resources}
         self._resources[kind] = {name: _newer(before.get(name), one) for name, one in listed.items()}

@@ -133,8 +133,8 @@ class ClusterState(msgspec.Struct, frozen=True, dict=True):
         }
 
     @cached_property
-    def held(self) -> dict[str, tuple[str, ...]]:
-        """Partitions with a replica on each broker by placement, as in orders/0."""
+    def partitions_by_broker(self) -> dict[str, tuple[str, ...]]:
+        """Partitions, such as orders/0, by the id of each broker that has a replica according to the metadata."""
         found: dict[str, list[str]] = {}
         for topic in self.topics:
             for one in topic.partitions:

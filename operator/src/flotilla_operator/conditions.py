@@ -6,7 +6,7 @@ from typing import Any
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 _MESSAGE_MAX = 1000
-_NAMES_MAX = 5
+_NAMES_MAX = 5  # names or sentences in a message
 
 Problem = tuple[str, str]  # reason and message of a condition that is not true
 
@@ -55,6 +55,12 @@ def join_names(names: Sequence[str]) -> str:
     """Join names for a message, at most five."""
     shown = ", ".join(names[:_NAMES_MAX])
     return shown if len(names) <= _NAMES_MAX else f"{shown} and {len(names) - _NAMES_MAX} more"
+
+
+def join_sentences(sentences: Sequence[str]) -> str:
+    """Join sentences for a message, at most five."""
+    shown = "; ".join(sentences[:_NAMES_MAX])
+    return shown if len(sentences) <= _NAMES_MAX else f"{shown}; and {len(sentences) - _NAMES_MAX} more"
 
 
 def count(number: int, noun: str) -> str:

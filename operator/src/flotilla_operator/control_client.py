@@ -35,11 +35,11 @@ class ControlClient:
         """Get the state of the cluster; raises Unavailable."""
         response = await self._request("GET", "/v1/control/state", None, _READ_S)
         if response.status != _OK:
-            raise Unavailable(f"managers unavailable: HTTP {response.status}: {_message(response)}")
+            raise Unavailable(f"Managers are unavailable: HTTP {response.status}: {_message(response)}")
         try:
             return decode_state(bytes(response.body))
         except msgspec.DecodeError as error:
-            raise Unavailable(f"managers sent an invalid state: {error}") from error
+            raise Unavailable(f"Managers sent an invalid state: {error}") from error
 
     async def put_topic(self, name: str, body: Mapping[str, Any]) -> None:
         """Create or update a topic."""
@@ -83,7 +83,7 @@ class ControlClient:
         try:
             return await self._pool.request(self._url, method, target, data, self._headers, timeout_s=seconds)
         except (Disconnected, InvalidResponse, TimeoutError, OSError, ValueError) as error:
-            raise Unavailable(f"managers unavailable at {self._url}: {error}") from error
+            raise Unavailable(f"Managers are unavailable at {self._url}: {error}") from error
 
 
 def _is_missing(response: Response, resource: Resource) -> bool:
@@ -98,4 +98,4 @@ def _message(response: Response) -> str:
     except ValueError:
         body = None
     message = body.get("message") or body.get("error") if isinstance(body, dict) else None
-    return str(message or f"HTTP {response.status} from managers")
+    return str(message or f"Managers answered with HTTP {response.status}")

@@ -3,7 +3,8 @@
 OperatorError
 ├── Unavailable             Kubernetes or the managers do not answer; the request is retried with backoff
 │   └── TooManyRequests     a disruption budget or a rate limit forbids the request now
-└── Rejected                Kubernetes or the managers reject a request; retried after a change, or after a minute
+└── Rejected                Kubernetes or the managers reject a request; it is retried with backoff (for a Topic,
+    │                       only after a change of the topology or a minute)
     ├── NotFound            the object does not exist
     └── Conflict            the object exists already, or has changed since it was read
 """

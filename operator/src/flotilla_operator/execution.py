@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from flotilla_operator.actions import ActionRunner
-from flotilla_operator.backoff import Attempts
+from flotilla_operator.backoff import RetryTracker
 from flotilla_operator.cache import Cache
 from flotilla_operator.errors import Conflict, NotFound, OperatorError, Rejected, Unavailable
 from flotilla_operator.kubernetes_client import KubernetesClient
@@ -32,7 +32,7 @@ class Executor:
         runner: ActionRunner,
         kubernetes: KubernetesClient,
         cache: Cache,
-        attempts: Attempts,
+        retries: RetryTracker,
         metrics: Metrics,
         *,
         clock: Callable[[], float],
@@ -41,7 +41,7 @@ class Executor:
         self._runner = runner
         self._kubernetes = kubernetes
         self._cache = cache
-        self._attempts = attempts
+        self._retries = retries
         self._metrics = metrics
         self._clock = clock
         self._wake = wake
@@ -63,9 +63,9 @@ class Executor:
         """Run actions that belong to no resource, each with its own backoff; return their keys."""
         keys = set()
         for action in actions:
-            key = f"no resource: {action}"
+            key = f"no resource: {action!r}"
             keys.add(key)
-            if self._may_run(key):
+            if self._may_run(key):  # no such action depends on the kind
                 await self._run(key, TOPIC, None, (action,), observation.version)
         return keys
 
@@ -75,13 +75,14 @@ class Executor:
 
     async def _execute_plan(self, one: ResourcePlan, observation: Observation) -> None:
         resource: Resource | None = one.resource
-        if one.plan.status is not None and (observation.is_settled or one.kind == PIPELINE):
+        # The status of a Pipeline is its record, on which later reconciles act, so it is always written.
+        if one.plan.status is not None and (observation.is_status_reliable or one.kind == PIPELINE):
             resource = await self._write_status(one, one.plan.status)
         if resource is not None and one.plan.actions and self._may_run(one.key):
             await self._run(one.key, one.kind, resource, one.plan.actions, observation.version)
 
     def _may_run(self, key: str) -> bool:
-        return self._clock() < self._deadline and self._attempts.may_try(key)
+        return self._clock() < self._deadline and self._retries.is_backoff_over(key)
 
     async def _run(
         self, key: str, kind: str, resource: Resource | None, actions: tuple[Action, ...], version: int | None
@@ -91,23 +92,24 @@ class Executor:
                 if await self._runner.run(kind, resource, action):
                     self._metrics.count_action(type(action).__name__)
                     self._wake()
-        except (NotFound, Conflict) as error:  # the cache is outdated: an event follows
+        except (NotFound, Conflict) as error:  # the cache is outdated: a watch event follows
             logger.debug("outdated resource resource=%r error=%s", key, error)
         except Rejected as error:
             self._metrics.count_failure("rejected")
             logger.warning("action rejected resource=%r error=%s", key, error)
-            self._attempts.rejected(key, str(error), version)
-            self._wake()  # to show it
+            self._retries.record_rejection(key, str(error), version)
+            self._wake()  # the next reconcile shows the rejection in a condition
         except Unavailable as error:
             self._metrics.count_failure("unavailable")
-            seconds = self._attempts.failed(key, str(error))
+            seconds = self._retries.record_failure(key, str(error))
             logger.info("action failed resource=%r error=%s retry_s=%.0f", key, error, seconds)
         else:
-            self._attempts.succeeded(key)
+            self._retries.record_success(key)
 
     async def _write_status(self, one: ResourcePlan, status: Resource) -> Resource | None:
-        """Write a changed status; return the current resource, or None if the cached one is outdated.
+        """Write a changed status, and emit an event if Ready has changed.
 
+        Return the resource to act on: as written, or as cached if nothing was written; None if the cache is outdated.
         The status of a Pipeline is the only record of its attempts: it is written only over the version that was read.
         """
         resource, before = one.resource, one.resource.get("status") or {}
@@ -124,7 +126,7 @@ class Executor:
             event = ready_event(before, status)
             if event is not None:
                 await self._runner.run(one.kind, resource, event)
-        except (NotFound, Conflict):  # deleted or changed meanwhile: an event follows
+        except (NotFound, Conflict):  # deleted or changed meanwhile: a watch event follows
             return None
         except OperatorError as error:
             logger.warning("status not updated resource=%r error=%s", one.key, error)

@@ -203,7 +203,7 @@ class KubernetesClient:
             return
 
     async def evict(self, action: Evict) -> bool:
-        """Evict a pod; return False if the disruption budget forbids it, or if it is another pod by now."""
+        """Evict a pod; return False if the disruption budget forbids it, or if the pod was deleted or replaced."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -222,7 +222,7 @@ class KubernetesClient:
         last = max(events, key=lambda one: one.get("lastTimestamp") or one.get("eventTime") or "", default=None)
         return None if last is None else f"{last.get('reason')}: {last.get('message')}"[:_MESSAGE_MAX]
 
-    async def is_namespace_deleted(self) -> bool:
+    async def is_namespace_terminating(self) -> bool:
         """Whether the namespace is being deleted."""
         found = await self.get("Namespace", self.namespace)
         return found is None or "deletionTimestamp" in found["metadata"]
@@ -272,7 +272,7 @@ def _translate_errors() -> Iterator[None]:
     except ApiException as error:
         raise make_error(error.status or 0, _message(error)) from error
     except (aiohttp.ClientError, TimeoutError, OSError, json.JSONDecodeError, config.ConfigException) as error:
-        raise Unavailable(f"Kubernetes API unavailable: {str(error) or type(error).__name__}") from error
+        raise Unavailable(f"The Kubernetes API is unavailable: {str(error) or type(error).__name__}") from error
 
 
 def make_error(status: int, text: str) -> Unavailable | Rejected:
@@ -289,4 +289,4 @@ def _message(error: ApiException) -> str:
     except ValueError:
         body = None
     message = body.get("message") if isinstance(body, dict) else None
-    return str(message or error.body or f"HTTP {error.status} {error.reason}")
+    return str(message or error.body or f"Kubernetes answered with HTTP {error.status} {error.reason}")

@@ -43,9 +43,9 @@ class Observation:
 
     resources: Resources
     state: ClusterState | None  # None while managers are unavailable
-    unavailable: str = ""  # their error
-    is_settled: bool = True  # whether the state is complete enough for a status
-    is_namespace_deleted: bool = False
+    managers_error: str = ""  # their error
+    is_status_reliable: bool = True  # whether the state is complete enough for a status
+    is_namespace_terminating: bool = False
     nodes: Mapping[str, Resource] = field(default_factory=dict)
 
     @property
@@ -72,7 +72,7 @@ class Observer:
         self._clock = clock
         self._listed_at: float | None = None
         self._nodes: dict[str, Resource] = {}
-        self._known_nodes: frozenset[str] = frozenset()  # names of nodes that the last list covers
+        self._known_nodes: frozenset[str] = frozenset()  # whose labels were requested since the last full list
         self._complete_at: float | None = None  # when all brokers last had a fresh report
         self._is_unavailable = False
 
@@ -82,7 +82,7 @@ class Observer:
         return self._listed_at is None or self._clock() - self._listed_at > RELIST_S
 
     async def list_resources(self) -> None:
-        """Replace the cache by full lists. Raises OperatorError."""
+        """Replace the cache with full lists. Raises OperatorError."""
         for kind, labels in ((TOPIC, None), (BROKER, None), (STATEFULSET, None), (POD, self._cluster.labels)):
             self._cache.replace(kind, await self._kubernetes.list(kind, labels))
         self._known_nodes = frozenset()
@@ -91,14 +91,14 @@ class Observer:
     async def observe(self) -> Observation:
         """Observe the current state. Raises OperatorError."""
         await self._list_nodes()
-        state, unavailable = await self._get_state()
+        state, managers_error = await self._get_state()
         resources = self.read_cache()
         return Observation(
             resources=resources,
             state=state,
-            unavailable=unavailable,
-            is_settled=self._is_settled(state),
-            is_namespace_deleted=await self._is_namespace_deleted(resources, state),
+            managers_error=managers_error,
+            is_status_reliable=self._is_status_reliable(state),
+            is_namespace_terminating=await self._is_namespace_terminating(resources, state),
             nodes=self._nodes,
         )
 
@@ -120,7 +120,7 @@ class Observer:
         ]
 
     async def _list_nodes(self) -> None:
-        """List nodes if racks are node labels: after each full list, and when a pod runs on an unknown node."""
+        """List nodes if a Broker has racks: after each full list, and when a pod runs on an unknown node."""
         if not any((one.get("spec") or {}).get("rack") for one in self._of_cluster(BROKER)):
             return
         used = frozenset((one.get("spec") or {}).get("nodeName") or "" for one in self._cache.all(POD)) - {""}
@@ -140,7 +140,7 @@ class Observer:
             state = await self._control.get_state()
         except Unavailable as error:
             if not self._is_unavailable:
-                logger.warning("managers unavailable: %s", error)
+                logger.warning("state of the cluster not read error=%s", error)
             self._is_unavailable = True
             return None, str(error)
         if self._is_unavailable:
@@ -148,14 +148,14 @@ class Observer:
         self._is_unavailable = False
         return state, ""
 
-    def _is_settled(self, state: ClusterState | None) -> bool:
+    def _is_status_reliable(self, state: ClusterState | None) -> bool:
         """Whether to show the state: managers that restart know few brokers for some seconds."""
         now = self._clock()
         is_complete = state is not None and state.is_complete
         self._complete_at = now if is_complete else self._complete_at
         return is_complete or self._complete_at is None or now - self._complete_at > GRACE_S
 
-    async def _is_namespace_deleted(self, resources: Resources, state: ClusterState | None) -> bool:
-        """Whether managers are gone with the namespace; requested only while a Topic waits for its finalizer."""
+    async def _is_namespace_terminating(self, resources: Resources, state: ClusterState | None) -> bool:
+        """Whether the namespace is being deleted; requested only if a Topic is, too, and managers are unavailable."""
         is_waiting = any("deletionTimestamp" in one["metadata"] for one in resources.topics)
-        return is_waiting and state is None and await self._kubernetes.is_namespace_deleted()
+        return is_waiting and state is None and await self._kubernetes.is_namespace_terminating()

@@ -34,11 +34,11 @@ Resource = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class PlanningContext:
-    """What the reconciler knows about a Pipeline besides its resource."""
+    """What plans of Pipelines depend on besides resources: the state of the cluster, and earlier attempts."""
 
     state: ClusterState | None
     rejection: Callable[[Resource], str | None]  # error of Kubernetes for a resource
-    may_try: Callable[[Resource], bool]  # whether actions of a resource would run now
+    is_backoff_over: Callable[[Resource], bool]  # whether actions of a resource would run now
 
 
 class PipelinePlanner:
@@ -60,7 +60,7 @@ class PipelinePlanner:
         self._drivers = DriverClient()
 
     async def list_resources(self) -> None:
-        """Replace the cache by full lists. Raises OperatorError."""
+        """Replace the cache with full lists. Raises OperatorError."""
         self._cache.replace(PIPELINE, await self._kubernetes.list(PIPELINE))
         self._cache.replace(DRIVER, await self._kubernetes.list(POD, DRIVERS))
         self._cache.replace(EXECUTOR, await self._kubernetes.list(POD, EXECUTORS))
@@ -71,12 +71,13 @@ class PipelinePlanner:
         progress = await self._drivers.get_progress([one for one in self._driver_pods().values() if one.owner in ours])
         warnings = await self._read_warnings()
         plans = self._plan_all(context, progress, warnings)
-        if any(_changes_pods(one) and context.may_try(one.resource) for one in plans):
+        if any(_changes_pods(one) and context.is_backoff_over(one.resource) for one in plans):
             try:
                 await self.list_resources()
                 return self._plan_all(context, progress, warnings)
             except OperatorError as error:
                 logger.warning("driver changes postponed error=%s", error)
+        # Without full lists, no pod is created or deleted.
         return [replace(one, plan=replace(one.plan, actions=())) if _changes_pods(one) else one for one in plans]
 
     def close(self) -> None:

@@ -1,13 +1,13 @@
-"""Planning: the second step of a reconcile. Builds the plans of all Brokers and Topics from an observation. Pure."""
+"""Planning: the second step of a reconcile. Builds the plans of all Brokers and Topics from an observation."""
 
 from typing import Any
 
-from flotilla_operator.backoff import Attempts
+from flotilla_operator.backoff import RetryTracker
 from flotilla_operator.brokers.members import name_brokers
 from flotilla_operator.brokers.plan import Observed as BrokersObserved
-from flotilla_operator.brokers.plan import plan_brokers
+from flotilla_operator.brokers.plan import plan_broker_set
 from flotilla_operator.brokers.scaling import plan_orphans
-from flotilla_operator.brokers.spec import Cluster, read_set
+from flotilla_operator.brokers.spec import Cluster, read_broker_set
 from flotilla_operator.cluster_state import ClusterState
 from flotilla_operator.names import BROKER, TOPIC
 from flotilla_operator.observation import Observation, Resources
@@ -20,11 +20,11 @@ from flotilla_operator.topics.spec import is_mirror, name_of, owner_of
 Resource = dict[str, Any]
 
 
-def plan_all_brokers(cluster: Cluster, observation: Observation, attempts: Attempts, now: str) -> list[ResourcePlan]:
+def plan_all_brokers(cluster: Cluster, observation: Observation, retries: RetryTracker, now: str) -> list[ResourcePlan]:
     """Plan for all Broker resources of the cluster."""
     resources = observation.resources
     live = [one for one in resources.brokers if "deletionTimestamp" not in one["metadata"]]
-    owners = tuple(read_set(one, cluster).owner for one in live)
+    owners = tuple(read_broker_set(one, cluster).owner for one in live)
     plans = []
     for one in resources.brokers:
         key = resource_key(BROKER, one)
@@ -35,11 +35,11 @@ def plan_all_brokers(cluster: Cluster, observation: Observation, attempts: Attem
             nodes=observation.nodes,
             owners=owners,
             state=observation.state,
-            unavailable=observation.unavailable,
-            rejection=attempts.rejection(key),
-            waiting_for=attempts.repeated_error(key),
+            managers_error=observation.managers_error,
+            rejection=retries.rejection(key),
+            waiting_for=retries.repeated_error(key),
         )
-        plans.append(ResourcePlan(BROKER, one, plan_brokers(one, observed, now)))
+        plans.append(ResourcePlan(BROKER, one, plan_broker_set(one, observed, now)))
     return plans
 
 
@@ -50,27 +50,27 @@ def registers_racks(plans: list[ResourcePlan]) -> bool:
 
 
 def plan_all_topics(
-    cluster: Cluster, observation: Observation, attempts: Attempts, now: str, *, has_racks: bool
+    cluster: Cluster, observation: Observation, retries: RetryTracker, now: str, *, has_racks: bool
 ) -> list[ResourcePlan]:
     """Plan for all Topic resources of the cluster."""
     resources = observation.resources
-    managing = find_managing_resources(resources.topics)
+    managing_by_topic = find_managing_resources(resources.topics)
     broker_names = name_brokers(observation.state)
-    brokers = sum(read_set(one, cluster).replicas for one in resources.brokers)
+    broker_count = sum(read_broker_set(one, cluster).replicas for one in resources.brokers)
     plans = []
     for one in resources.topics:
-        key, manager = resource_key(TOPIC, one), managing[name_of(one)]
+        key, managing = resource_key(TOPIC, one), managing_by_topic[name_of(one)]
         observed = TopicObserved(
             state=observation.state,
-            unavailable=observation.unavailable,
-            is_namespace_deleted=observation.is_namespace_deleted,
-            conflict=None if manager is one else f"Topic {manager['metadata']['name']}",
-            rejection=attempts.rejection(key),
-            may_retry=attempts.may_retry(key, observation.version),
+            managers_error=observation.managers_error,
+            is_namespace_terminating=observation.is_namespace_terminating,
+            conflict=None if managing is one else f"Topic {managing['metadata']['name']}",
+            rejection=retries.rejection(key),
+            may_resend_rejected=retries.may_resend_rejected(key, observation.version),
             has_racks=has_racks,
-            waiting_for=attempts.error(key),
+            waiting_for=retries.error(key),
             broker_names=broker_names,
-            brokers=brokers,
+            broker_count=broker_count,
         )
         plans.append(ResourcePlan(TOPIC, one, plan_topic(one, observed, now)))
     return plans

@@ -1,6 +1,7 @@
 """Plans: the actions to take for a resource, and its status. `actions` runs them. Pure.
 
-Every action can be repeated without harm. Its text is the log line of its success.
+Every action can be repeated without harm. `str(action)` is the log line of its success, except for `Apply` and
+`EmitEvent`.
 """
 
 from collections.abc import Mapping
@@ -158,7 +159,7 @@ Action = (
 
 @dataclass(frozen=True)
 class Plan:
-    """Actions in order, of which a failed one ends the plan, and the status of the resource."""
+    """Actions in order, and the status of the resource. After a failed action, the others are not run."""
 
     actions: tuple[Action, ...] = ()
     status: dict[str, Any] | None = field(default=None, hash=False)

@@ -1,7 +1,8 @@
-"""The reconcile loop: observe, plan, execute; after every change, and at least every five seconds.
+"""The reconcile loop: observe, plan, execute; after every change, and about five seconds after the previous one ended.
 
-The operator keeps no state that matters. A new operator, or a second one at the same time, makes the same plans. The
-memory of failures (`backoff.Attempts`) and of applied manifests (`actions.ActionRunner`) only saves requests.
+The operator has no persistent state: a new operator, or a second one at the same time, plans from the same resources.
+Losing its memory of failures (`backoff.RetryTracker`) and of applied manifests (`actions.ActionRunner`) is harmless: it
+tries everything at once, and the reasons `Rejected` and `Waiting` reappear in conditions after the next attempt.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from flotilla_operator.actions import ActionRunner
-from flotilla_operator.backoff import Attempts
+from flotilla_operator.backoff import RetryTracker
 from flotilla_operator.brokers.spec import Cluster
 from flotilla_operator.cache import Cache
 from flotilla_operator.control_client import ControlClient
@@ -51,22 +52,22 @@ class Reconciler:
         self._metrics = metrics
         self._clock = clock
         self._now = now
-        self._attempts = Attempts(clock)
+        self._retries = RetryTracker(clock)
         self._observer = Observer(cluster, kubernetes, control, cache, clock)
         self._pipelines = PipelinePlanner(pipelines, cluster.name, kubernetes, cache, now)
         self.runner = ActionRunner(kubernetes, control, now)
-        self._executor = Executor(self.runner, kubernetes, cache, self._attempts, metrics, clock=clock, wake=self.wake)
-        self._is_awake = asyncio.Event()
-        self.finished_at: float | None = None  # when the last reconcile ended
+        self._executor = Executor(self.runner, kubernetes, cache, self._retries, metrics, clock=clock, wake=self.wake)
+        self._wake_requested = asyncio.Event()
+        self.finished_at: float | None = None  # end of the last reconcile without an unexpected exception
 
     def wake(self) -> None:
         """Request a reconcile soon."""
-        self._is_awake.set()
+        self._wake_requested.set()
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
         while True:
-            self._is_awake.clear()
+            self._wake_requested.clear()
             started = self._clock()
             try:
                 await self.reconcile()
@@ -79,12 +80,12 @@ class Reconciler:
             self._metrics.observe_reconcile(self._clock() - started)
             await asyncio.sleep(PAUSE_S)
             try:
-                await asyncio.wait_for(self._is_awake.wait(), PERIOD_S)
+                await asyncio.wait_for(self._wake_requested.wait(), PERIOD_S)
             except TimeoutError:
                 continue
 
     async def reconcile(self) -> None:
-        """Observe, plan and execute once. Raises OperatorError if nothing can be observed."""
+        """Observe, plan and execute once. Raises OperatorError if Kubernetes cannot be read."""
         if self._observer.is_list_due:
             await self._list_resources()
         observation = await self._observer.observe()
@@ -92,9 +93,10 @@ class Reconciler:
         await self._executor.execute(plans, observation)
         keys, actions = {one.key for one in plans}, set[str]()
         if observation.state is not None:
+            # The cache is read again: a Topic that was created meanwhile keeps its topic, and needs no mirror.
             planned = plan_without_resource(self._cluster, self._observer.read_cache(), observation.state)
             actions = await self._executor.execute_without_resource(planned, observation)
-        self._attempts.keep_only(keys, actions)
+        self._retries.keep_only(keys, actions)
         self._executor.keep_only(keys)
 
     def close(self) -> None:
@@ -103,7 +105,7 @@ class Reconciler:
 
     async def remove_finalizers(self) -> None:
         """Remove finalizers from all Topics if the namespace is being deleted: no operator will do it later."""
-        if await self._kubernetes.is_namespace_deleted():
+        if await self._kubernetes.is_namespace_terminating():
             await remove_finalizers(self._kubernetes, await self._kubernetes.list(TOPIC))
 
     async def _list_resources(self) -> None:
@@ -116,16 +118,16 @@ class Reconciler:
 
     async def _plan(self, observation: Observation) -> list[ResourcePlan]:
         now = self._now()
-        brokers = plan_all_brokers(self._cluster, observation, self._attempts, now)
+        brokers = plan_all_brokers(self._cluster, observation, self._retries, now)
         has_racks = not registers_racks(brokers)
-        topics = plan_all_topics(self._cluster, observation, self._attempts, now, has_racks=has_racks)
+        topics = plan_all_topics(self._cluster, observation, self._retries, now, has_racks=has_racks)
         return [*brokers, *topics, *await self._plan_pipelines(observation)]
 
     async def _plan_pipelines(self, observation: Observation) -> list[ResourcePlan]:
         context = PlanningContext(
             state=observation.state,
-            rejection=lambda one: self._attempts.rejection(resource_key(PIPELINE, one)),
-            may_try=lambda one: self._attempts.may_try(resource_key(PIPELINE, one)),
+            rejection=lambda one: self._retries.rejection(resource_key(PIPELINE, one)),
+            is_backoff_over=lambda one: self._retries.is_backoff_over(resource_key(PIPELINE, one)),
         )
         try:
             return await self._pipelines.plan(context)

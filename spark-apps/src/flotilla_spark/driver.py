@@ -26,7 +26,7 @@ _USAGE = (
     "Run a Spark application: a module such as flotilla_spark.archive, or a Python file.\n"
 )
 _STOPPED = 128 + signal.SIGTERM
-_SIGTERM_REASON = "stopped by SIGTERM"
+_SIGTERM_REASON = "The driver was stopped by SIGTERM"
 
 
 class TeeStream:
@@ -94,7 +94,7 @@ def failure_reason(code: int, last: str) -> str | None:
     """Return why an application failed: its last line on standard error, or the exit code; None if it succeeded."""
     if code == _STOPPED:
         return _SIGTERM_REASON
-    return None if code == 0 else last or f"exited with code {code}"
+    return None if code == 0 else last or f"The application exited with code {code}"
 
 
 def _stop(_: int, __: FrameType | None) -> None:

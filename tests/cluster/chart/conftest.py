@@ -15,7 +15,7 @@ import yaml
 from cluster.harness import programs
 from cluster.harness.images import CHART
 from flotilla_operator.brokers.children import make_children
-from flotilla_operator.brokers.spec import read_set
+from flotilla_operator.brokers.spec import read_broker_set
 from flotilla_operator.settings import load_settings
 
 _RENDER_S = 60
@@ -127,7 +127,7 @@ def with_brokers(manifests: list[Manifest], namespace: str) -> list[Manifest]:
     children = []
     for one in manifests:
         if one["kind"] == "Broker":
-            wanted = read_set({**one, "metadata": {**one["metadata"], "uid": "uid"}}, cluster)
+            wanted = read_broker_set({**one, "metadata": {**one["metadata"], "uid": "uid"}}, cluster)
             children += make_children(wanted, wanted.replicas, [wanted.owner])
     return [*manifests, *children]
 

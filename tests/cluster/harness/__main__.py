@@ -1,4 +1,7 @@
-"""Run a cluster for development: python -m cluster.harness [build]. Ctrl-C stops it."""
+"""Run a cluster for development: python -m cluster.harness [build | bare]. Ctrl-C stops it.
+
+`build` only makes the missing programs and images. A `bare` cluster starts sooner, without the images of Flotilla.
+"""
 
 import contextlib
 import signal
@@ -22,7 +25,7 @@ def main(words: list[str]) -> int:
             programs(module)
         images.all_images()
         return 0
-    with cluster.running() as found:
+    with cluster.running(is_bare=words == ["bare"]) as found:
         report("Press Ctrl-C to stop it. In another terminal:")
         programs_at = sorted({str(Path(program).parent) for program in (found.kubectl_program, found.helm_program)})
         for name, value in {

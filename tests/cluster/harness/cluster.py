@@ -102,14 +102,15 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[Cluster]:
-    """Run a cluster during the block. Missing builds are made first."""
+def running(*, is_bare: bool = False) -> Iterator[Cluster]:
+    """Run a cluster during the block. Missing builds are made first. A bare cluster cannot run Flotilla."""
     missing = missing_requirement()
     if missing is not None:
         raise RuntimeError(missing)
     began = time.monotonic()
     found = {module.name: programs(module) for module in (KUBERNETES, ETCD, COREDNS, HELM)}
-    archives = [str(image.archive) for image in images.all_images()]
+    wanted = images.cluster_images() if is_bare else images.all_images()
+    archives = [str(image.archive) for image in wanted]
     report(f"programs and images ready after {time.monotonic() - began:.0f} s")
     sweep()
     with _place() as (folder, number, lock), _listening() as sockets:

@@ -47,7 +47,12 @@ def all_images() -> list[Image]:
     with cache.locked("images"):
         if len(_buildah("images", "--all", "--quiet").split()) > _LAYERS_MAX:
             _buildah("rmi", "--all", "--force")
-    return [pause(), servers(), spark(), postgresql(), controller()]
+    return [*cluster_images(), servers(), spark(), postgresql()]
+
+
+def cluster_images() -> list[Image]:
+    """Return the images of the cluster itself."""
+    return [pause(), controller()]
 
 
 def servers() -> Image:

@@ -45,5 +45,5 @@ def missing_requirement() -> str | None:
     if missing:
         return f"{', '.join(missing)} missing; on Debian, as root: apt-get install {' '.join(PACKAGES)}"
     if shutil.which("go") is None:
-        return "go is missing: Kubernetes is built with it (1.25 or newer)"
+        return "go is missing: Kubernetes is built with it (1.26 or newer)"
     return None

@@ -144,6 +144,8 @@ def only_the_owner_of_a_partition_commits_to_it(url: str, name: str) -> None:
         status, refused = call(http, name, "commit", offsets=[row], **member)
         assert (status, refused["code"]) == (409, "not_owner")
         assert refused["details"] == {"partitions": [{"topic": name, "partition": 1}]}
+        named = f"member 'two' does not own {name}/1 in generation {two['generation']}"
+        assert refused["message"] == f"{named}: stop processing it, and sync"
         assert call(http, name, "commit", offsets=[row])[1]["code"] == "conflict"
         status, refused = call(http, name, "join", topics=[name], member_id="three", strategy="range")
         assert (status, refused["code"], refused["details"]) == (409, "conflict", {"strategy": "sticky"})

@@ -55,6 +55,7 @@ while True:
 """
 
 
+@pytest.mark.skipif(sys.gettrace() is not None, reason="an interrupt inside coverage.py leaves its lock locked")
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # an interrupt may hit before the loop has it,
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # or where it cannot be raised
 def test_client_survives_a_keyboard_interrupt_at_any_step() -> None:

@@ -64,7 +64,7 @@ class Kubernetes:
         )
         return plan_pipeline(self.resources[name], observed, self.now.strftime("%Y-%m-%dT%H:%M:%SZ"))
 
-    def turn(self, name: str = "stats", *, writes: bool = True, acts: bool = True) -> Plan:
+    def reconcile(self, name: str = "stats", *, writes: bool = True, acts: bool = True) -> Plan:
         """Reconcile once; an operator that crashes does not write, or does not act."""
         plan = self.plan(name)
         if plan.status is not None and writes:
@@ -89,7 +89,7 @@ class Kubernetes:
         """Reconcile until nothing changes; return the status."""
         for _ in range(10):
             before = (self.resources[name].get("status"), json.dumps(self.pods, sort_keys=True))
-            self.turn(name)
+            self.reconcile(name)
             if name not in self.resources:
                 return {}
             if before == (self.resources[name].get("status"), json.dumps(self.pods, sort_keys=True)):

@@ -6,9 +6,9 @@ import pytest
 
 from flotilla_operator.brokers.children import make_children
 from flotilla_operator.brokers.ownership import describe_foreign_owner
-from flotilla_operator.brokers.plan import Observed, plan_brokers
+from flotilla_operator.brokers.plan import Observed, plan_broker_set
 from flotilla_operator.brokers.scaling import plan_orphans
-from flotilla_operator.brokers.spec import read_set
+from flotilla_operator.brokers.spec import read_broker_set
 from flotilla_operator.cluster_state import Broker, ClusterState
 from flotilla_operator.plans import Action, Apply, Delete, Evict, Label, Plan, PutBroker, RemoveBroker
 
@@ -20,7 +20,7 @@ ALL = (pod(0), pod(1), pod(2))
 
 def found_set(resource: dict[str, Any], replicas: int = 3, revision: str = "new", **metadata: Any) -> dict[str, Any]:  # noqa: ANN401
     """The StatefulSet as Kubernetes returns it after apply."""
-    wanted = read_set(resource, CLUSTER)
+    wanted = read_broker_set(resource, CLUSTER)
     made = make_children(wanted, replicas, [wanted.owner])[-1]
     made["metadata"] |= {"uid": "uid-sts", "generation": 4, **metadata}
     made["status"] = {"observedGeneration": 4, "updateRevision": revision}
@@ -38,7 +38,7 @@ def plan(
     resource = resource or broker_resource()
     statefulset = found if found is not None else found_set(resource)
     observed = Observed(CLUSTER, statefulset, pods, state=there or cluster_state((ORDERS,)), **options)
-    return plan_brokers(resource, observed, NOW)
+    return plan_broker_set(resource, observed, NOW)
 
 
 def other(actions: tuple[Action, ...]) -> list[Action]:
@@ -58,8 +58,8 @@ def phases(plan: Plan) -> list[tuple[str, str]]:
 
 
 def test_new_broker_set_gets_all_children_in_order_of_dependency() -> None:
-    planned = plan_brokers(
-        broker_resource(), Observed(CLUSTER, None, state=None, unavailable="no manager answers"), NOW
+    planned = plan_broker_set(
+        broker_resource(), Observed(CLUSTER, None, state=None, managers_error="no manager answers"), NOW
     )
     kinds = [one.manifest["kind"] for one in planned.actions if isinstance(one, Apply)]
     assert kinds == ["ServiceAccount", "ConfigMap", "Service", "PodDisruptionBudget", "StatefulSet"]
@@ -123,7 +123,7 @@ def test_broker_with_an_empty_disk_is_new_and_the_lost_one_is_reported() -> None
     assert phases(planned) == [("0", "Running"), ("1", "Running"), ("2", "Running"), ("2", "DiskLost")]
     status, reason, message = shown(planned, "FullyReplicated")
     assert (status, reason) == ("False", "DiskLost")
-    assert message.startswith("disk of flotilla-broker-2 lost: 3 replicas missing: orders/0")
+    assert message.startswith("The disk of flotilla-broker-2 was lost with 3 replicas: orders/0")
     assert planned.status is not None
     assert planned.status["brokers"][2]["id"] == broker_id(3)
     assert other(planned.actions) == [], "what is missed is not forgotten"
@@ -166,7 +166,7 @@ def test_update_replaces_one_broker_and_starts_with_the_fewest_leaders() -> None
         (
             (pod(0, "old"), pod(1, "old"), pod(2, ready=False)),
             {},
-            "flotilla-broker-2 (Starting: pod is not ready) to become Running",
+            "flotilla-broker-2 (Starting: The pod is not ready) to become Running",
         ),
         ((pod(0, "old"), pod(1, "old"), pod(2)), {"silent": (2,)}, "flotilla-broker-2 (Unreachable"),
         ((pod(0, "old"), pod(1, "old"), pod(2)), {"lag": {2: 5000}}, "flotilla-broker-2 (Lagging"),
@@ -188,9 +188,9 @@ def test_update_waits_until_all_other_brokers_are_healthy(
 
 def test_update_waits_while_managers_are_unavailable() -> None:
     observed = Observed(
-        CLUSTER, found_set(broker_resource()), (pod(0, "old"), pod(1), pod(2)), state=None, unavailable="away"
+        CLUSTER, found_set(broker_resource()), (pod(0, "old"), pod(1), pod(2)), state=None, managers_error="away"
     )
-    planned = plan_brokers(broker_resource(), observed, NOW)
+    planned = plan_broker_set(broker_resource(), observed, NOW)
     assert other(planned.actions) == []
     assert "managers" in shown(planned, "Updated")[2]
 
@@ -235,7 +235,10 @@ def test_update_stops_if_an_updated_broker_fails() -> None:
     broken = pod(1, "new", ready=False, failure="ImagePullBackOff")
     planned = plan(pods=(pod(0, "old"), broken, pod(2, "old")))
     assert other(planned.actions) == []
-    assert "flotilla-broker-1 (Failed: ImagePullBackOff: no such image)" in shown(planned, "Updated")[2]
+    assert (
+        "flotilla-broker-1 (Failed: The container does not run: ImagePullBackOff: no such image)"
+        in shown(planned, "Updated")[2]
+    )
 
 
 def test_update_waits_for_the_statefulset_controller() -> None:
@@ -258,7 +261,7 @@ def test_on_delete_leaves_the_deletion_of_pods_to_the_user() -> None:
     assert shown(planned, "Updated") == (
         "False",
         "PodDeletionRequired",
-        "update is OnDelete; delete these pods to update them: flotilla-broker-0",
+        "spec.update is OnDelete; delete these pods to update them: flotilla-broker-0",
     )
     unseen = plan(broker_resource(update="OnDelete"), found=found_set(broker_resource(update="OnDelete"), generation=5))
     assert shown(unseen, "Updated")[:2] == ("False", "Waiting")
@@ -294,7 +297,7 @@ def test_scale_down_keeps_and_names_brokers_with_replicas() -> None:
     assert shown(planned, "Scaled") == (
         "False",
         "ReplicasRemain",
-        "scale-down waits for flotilla-broker-3: 1 replica left: more/0",
+        "The scale-down waits for flotilla-broker-3, which still holds 1 replica: more/0",
     )
 
     brokers = (*brokers[:3], broker(3, wanted=False), broker(4, wanted=False))
@@ -322,7 +325,7 @@ def test_recreated_statefulset_keeps_brokers_with_replicas() -> None:
     there = cluster_state((ORDERS, topic("more", (4, 1, 2))), brokers)
     for pods in (FIVE, FIVE[:3]):
         observed = Observed(CLUSTER, None, pods, state=there)
-        assert applied_replicas(plan_brokers(broker_resource(), observed, NOW)) == 5
+        assert applied_replicas(plan_broker_set(broker_resource(), observed, NOW)) == 5
     for made in (found_set(broker_resource()), found_set(broker_resource(), replicas=5)):
         planned = plan(pods=FIVE[:3], there=there, found=made)
         assert applied_replicas(planned) == 5, "the StatefulSet has too few or the old number of replicas"
@@ -368,10 +371,10 @@ def test_removed_broker_takes_part_again_after_scale_up() -> None:
 
 
 def test_scale_down_waits_while_managers_are_unavailable() -> None:
-    observed = Observed(CLUSTER, found_set(broker_resource(), replicas=5), FIVE, state=None, unavailable="away")
-    planned = plan_brokers(broker_resource(), observed, NOW)
+    observed = Observed(CLUSTER, found_set(broker_resource(), replicas=5), FIVE, state=None, managers_error="away")
+    planned = plan_broker_set(broker_resource(), observed, NOW)
     assert applied_replicas(planned) == 5
-    assert shown(planned, "Scaled")[:2] == ("False", "ReplicasRemain")
+    assert shown(planned, "Scaled")[:2] == ("False", "ManagersUnavailable")
 
 
 def test_unwanted_broker_is_wanted_again_after_scale_up() -> None:

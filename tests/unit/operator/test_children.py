@@ -13,7 +13,7 @@ import yaml
 
 from flotilla_operator.brokers.children import make_children
 from flotilla_operator.brokers.children.statefulset import needs_recreation
-from flotilla_operator.brokers.spec import Cluster, read_set
+from flotilla_operator.brokers.spec import Cluster, read_broker_set
 
 from .builders import CLUSTER, broker_resource
 
@@ -44,7 +44,7 @@ _ALL = {
 
 
 def children(cluster: Cluster, spec: dict[str, Any]) -> list[dict[str, Any]]:
-    wanted = read_set(broker_resource(**spec), cluster)
+    wanted = read_broker_set(broker_resource(**spec), cluster)
     return make_children(wanted, wanted.replicas, [wanted.owner])
 
 
@@ -73,7 +73,7 @@ def test_statefulset_is_recreated_for_another_storage_class_but_not_for_another_
 
 
 def test_disruption_budget_is_owned_by_all_sets_without_a_controller() -> None:
-    wanted = read_set(broker_resource(), CLUSTER)
+    wanted = read_broker_set(broker_resource(), CLUSTER)
     owners = [wanted.owner, {**wanted.owner, "name": "fast", "uid": "uid-fast"}]
     (budget,) = [one for one in make_children(wanted, 3, owners) if one["kind"] == "PodDisruptionBudget"]
     assert [one["name"] for one in budget["metadata"]["ownerReferences"]] == ["flotilla-broker", "fast"]

@@ -1,5 +1,6 @@
 """The CRDs match the code."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import yaml
 
 from flotilla.limits import PARTITIONS_MAX, REPLICATION_MAX, TOPIC_BATCH_BYTES_MIN, TOPIC_NAME_RULE
 from flotilla.records import BATCH_BYTES_MAX
+from flotilla.units import parse_size
 from flotilla_broker.settings import Settings
 from flotilla_operator.brokers.children import make_children
 from flotilla_operator.brokers.members import (
@@ -20,7 +22,7 @@ from flotilla_operator.brokers.members import (
     STARTING,
     UNREACHABLE,
 )
-from flotilla_operator.brokers.spec import read_set
+from flotilla_operator.brokers.spec import read_broker_set
 from flotilla_operator.names import GROUP, VERSION
 
 from .builders import CLUSTER, broker_resource
@@ -103,6 +105,18 @@ def test_crd_limits_match_the_servers() -> None:
     assert spec["topicName"]["maxLength"] == 200
 
 
+@pytest.mark.parametrize("unit", ["", "Ki", "Mi", "Gi", "Ti", "KiB", "MiB", "GiB", "TiB"])
+def test_crd_accepts_every_unit_of_a_size(unit: str) -> None:
+    pattern = schema("topics", "spec", "retention", "size")["pattern"]
+    assert re.search(pattern, f"10{unit}")
+    assert parse_size(f"10{unit}") >= 10
+
+
+@pytest.mark.parametrize("size", ["", "0", "0Mi", "-1", "1.5Gi", "Mi", "1M", "1MB", "10 Mi", "1iB", "1Pi", "Unlimited"])
+def test_crd_rejects_invalid_sizes(size: str) -> None:
+    assert not re.search(schema("topics", "spec", "retention", "size")["pattern"], size)
+
+
 def test_crd_phases_match_the_operator() -> None:
     phases = schema("brokers", "status", "brokers")["items"]["properties"]["phase"]["enum"]
     assert set(phases) == {PENDING, STARTING, RUNNING, LAGGING, UNREACHABLE, FAILED, LEAVING, DISK_LOST}
@@ -114,7 +128,7 @@ def test_crd_rejects_settings_that_the_operator_sets() -> None:
     ]
     refused = {word.strip(" '") for word in rule.split("[")[1].split("]")[0].split(",")}
     assert refused <= set(Settings.__dataclass_fields__), "what is refused is a setting"
-    wanted = read_set(broker_resource(), CLUSTER)
+    wanted = read_broker_set(broker_resource(), CLUSTER)
     (container,) = make_children(wanted, 3, [wanted.owner])[-1]["spec"]["template"]["spec"]["containers"]
     given = {one["name"].removeprefix("FLOTILLA_").lower() for one in container["env"] if "FLOTILLA" in one["name"]}
     assert given <= refused

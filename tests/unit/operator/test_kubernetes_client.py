@@ -141,5 +141,5 @@ def test_server_without_an_answer_is_unavailable() -> None:
         finally:
             await kubernetes.close()
 
-    with pytest.raises(Unavailable, match="Kubernetes API unavailable"):
+    with pytest.raises(Unavailable, match="The Kubernetes API is unavailable"):
         asyncio.run(call())

@@ -26,7 +26,7 @@ def test_batch_runs_once() -> None:
     cluster.end()
     status = cluster.settle()
     assert (status["phase"], status["run"], status["attempt"]) == ("Succeeded", 1, 1)
-    assert ready(status) == ("True", "Succeeded", "attempt 1 of run 1 succeeded")
+    assert ready(status) == ("True", "Succeeded", "Attempt 1 of run 1 succeeded")
     cluster.wait(100_000)
     cluster.settle()
     assert cluster.made == ["pod 0"]
@@ -49,14 +49,14 @@ def test_executors_are_counted_and_missing_ones_are_explained() -> None:
     status = cluster.settle()
     assert (status["phase"], status["executors"]) == ("Running", 0)
     why = "stats-exec-1 cannot start: 0/1 nodes are available: 1 Insufficient cpu."
-    assert ready(status) == ("False", "NoExecutors", f"attempt 1 of run 1 has no running executors: {why}")
+    assert ready(status) == ("False", "NoExecutors", f"Attempt 1 of run 1 has no running executors: {why}")
     cluster.executors[0]["status"] = {"phase": "Running"}
     status = cluster.settle()
     assert status["executors"] == 1
     assert ready(status)[:2] == ("True", "Running")
     assert "with fewer executors than requested: stats-exec-2 cannot start" in ready(status)[2]
     cluster.executors[1]["status"] = {"phase": "Running"}
-    assert ready(cluster.settle()) == ("True", "Running", "attempt 1 of run 1 is running")
+    assert ready(cluster.settle()) == ("True", "Running", "Attempt 1 of run 1 is running")
 
 
 def test_executors_of_other_drivers_and_ending_ones_are_not_counted() -> None:
@@ -70,16 +70,16 @@ def test_executors_of_other_drivers_and_ending_ones_are_not_counted() -> None:
     cluster.executors = [executor(4, "Pending", containerStatuses=[not_pulled])]
     assert ready(cluster.settle())[1:] == (
         "NoExecutors",
-        "attempt 1 of run 1 has no running executors: stats-exec-4 cannot start: ErrImagePull",
+        "Attempt 1 of run 1 has no running executors: stats-exec-4 cannot start: ErrImagePull",
     )
 
 
 def test_plan_acts_only_on_the_recorded_state() -> None:
     """An operator may crash at any time: a decision is in the status, or it was not made."""
     cluster = kubernetes()
-    assert cluster.turn().actions == ()
+    assert cluster.reconcile().actions == ()
     assert cluster.resources["stats"]["status"]["attempt"] == 1
-    assert len(cluster.turn().actions) == 1
+    assert len(cluster.reconcile().actions) == 1
 
 
 def test_failed_batch_is_retried_with_backoff_until_its_limit() -> None:
@@ -103,7 +103,7 @@ def test_failed_batch_is_retried_with_backoff_until_its_limit() -> None:
     cluster.end(failure="no room at all")
     status = cluster.settle()
     assert (status["phase"], status["attempt"], status["outcome"]) == ("Failed", 3, "Failed")
-    assert ready(status) == ("False", "Failed", "attempt 3 of run 1 failed: no room at all")
+    assert ready(status) == ("False", "Failed", "Attempt 3 of run 1 failed: no room at all")
     cluster.wait(100_000)
     cluster.settle()
     assert len(cluster.made) == 3
@@ -171,7 +171,7 @@ def test_next_attempt_waits_until_the_previous_pod_is_gone() -> None:
     assert cluster.made == ["pod 0"]
     cluster.vanish()
     status = cluster.settle()
-    assert status["failure"] == "driver pod disappeared: it was deleted, or its node was lost"
+    assert status["failure"] == "The driver pod disappeared: it was deleted, or its node was lost"
     cluster.wait(10)
     cluster.settle()
     assert cluster.made == ["pod 0", "pod 1"]
@@ -484,11 +484,11 @@ def test_older_of_two_pipelines_uses_a_shared_checkpoint() -> None:
     assert ready(status) == (
         "False",
         "CheckpointInUse",
-        "checkpoint is used by the older Pipeline elder: delete that Pipeline, or set another checkpoint",
+        "The checkpoint is used by the older Pipeline elder; delete that Pipeline, or set another checkpoint",
     )
     del cluster.resources["elder"]  # its pod takes a while to go
     status = cluster.settle("younger")
-    assert ready(status) == ("False", "CheckpointInUse", "checkpoint is still in use by pod elder-driver")
+    assert ready(status) == ("False", "CheckpointInUse", "The checkpoint is still in use by pod elder-driver")
     cluster.vanish("elder-driver")
     cluster.settle("younger")
     assert list(cluster.pods) == ["younger-driver"]
@@ -574,4 +574,4 @@ def something_happens(cluster: Kubernetes, chance: random.Random) -> None:
         case 8:
             cluster.change_spec(name, suspend=chance.random() < 0.3)
         case _:
-            cluster.turn(name, writes=chance.random() < 0.8, acts=chance.random() < 0.8)
+            cluster.reconcile(name, writes=chance.random() < 0.8, acts=chance.random() < 0.8)

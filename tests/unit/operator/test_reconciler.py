@@ -82,9 +82,9 @@ class FakeKube:
         return dict(one)
 
     async def emit_event(self, _: str, resource: Mapping[str, Any], action: Any, __: str) -> None:  # noqa: ANN401
-        self._ask("tell", (resource["metadata"]["name"], action.reason))
+        self._ask("event", (resource["metadata"]["name"], action.reason))
 
-    async def is_namespace_deleted(self) -> bool:
+    async def is_namespace_terminating(self) -> bool:
         return self.ends
 
     def _ask(self, what: str, about: Any) -> None:  # noqa: ANN401
@@ -155,7 +155,7 @@ def test_topic_is_created_once_and_becomes_ready(stage: Stage) -> None:
     stage.kube.found[TOPIC] = [topic_resource()]
     stage.reconcile()
     assert stage.control.asked == [("orders", {"owner": "Topic q/orders"})]
-    assert stage.kube.take() == [("status", "orders"), ("tell", ("orders", "Creating"))]
+    assert stage.kube.take() == [("status", "orders"), ("event", ("orders", "Creating"))]
     stage.control.state = cluster_state((topic("orders", (0, 1, 2), owner="Topic q/orders"),))
     stage.reconcile()
     assert stage.condition("orders") == ("True", "Ready")
@@ -386,7 +386,7 @@ def driver_pod(name: str, owner: str, phase: str = "Running", **spec: object) ->
 def test_driver_is_created_one_reconcile_after_its_record(stage: Stage) -> None:
     stage.kube.found[PIPELINE] = [versioned(pipeline())]
     stage.reconcile()
-    assert [what for what, _ in stage.kube.take() if what != "tell"] == ["status"]
+    assert [what for what, _ in stage.kube.take() if what != "event"] == ["status"]
     stage.reconcile()
     assert ("create", "stats-driver") in stage.kube.take()
 

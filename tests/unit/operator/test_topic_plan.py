@@ -38,7 +38,7 @@ def test_new_topic_is_created_from_the_spec() -> None:
         "compression": "zstd",
     }
     assert plan.actions == (PutTopic("orders", body),)
-    assert shown(plan.status, "Ready") == ("False", "Creating", "creating topic")
+    assert shown(plan.status, "Ready") == ("False", "Creating", "The topic is being created")
 
 
 def test_omitted_fields_are_left_to_managers() -> None:
@@ -57,10 +57,10 @@ def test_omitted_fields_are_left_to_managers() -> None:
 def test_topic_waits_for_enough_brokers(spec: dict[str, Any], brokers: int, reason: str) -> None:
     """Managers would place it on the registered brokers, and placement never changes."""
     there = cluster_state(brokers=(broker(0), broker(1), broker(2, wanted=False), broker(3, 1, active=False)))
-    plan = plan_topic(topic_resource(**spec), Observed(there, brokers=brokers), NOW)
+    plan = plan_topic(topic_resource(**spec), Observed(there, broker_count=brokers), NOW)
     assert plan.actions == ()
     needed = spec.get("replication", 3)
-    text = f"replication {needed} needs {needed} brokers; 2 registered"
+    text = f"Replication {needed} needs {needed} brokers, but 2 are registered"
     assert shown(plan.status, "Ready") == ("False", reason, text)
 
 
@@ -68,7 +68,7 @@ def test_topic_waits_for_enough_brokers(spec: dict[str, Any], brokers: int, reas
 def test_topic_is_created_when_enough_brokers_are_registered(spec: dict[str, Any], brokers: int) -> None:
     """A cluster of two has no third to wait for."""
     there = cluster_state(brokers=(broker(0), broker(1)))
-    assert plan_topic(topic_resource(**spec), Observed(there, brokers=brokers), NOW).actions != ()
+    assert plan_topic(topic_resource(**spec), Observed(there, broker_count=brokers), NOW).actions != ()
 
 
 def test_forever_and_unlimited_remove_the_limit() -> None:
@@ -147,7 +147,7 @@ def test_second_resource_of_a_topic_reports_the_conflict() -> None:
     assert shown(plan.status, "Ready") == (
         "False",
         "NameConflict",
-        "conflict: topic 'orders' is managed by Topic orders",
+        "The topic 'orders' is managed by Topic orders",
     )
     assert plan.status is not None
     assert "topicId" not in plan.status, "or it would delete what is not its own"
@@ -155,7 +155,7 @@ def test_second_resource_of_a_topic_reports_the_conflict() -> None:
 
 def test_rejection_is_shown_until_a_retry_succeeds() -> None:
     for may_retry in (False, True):
-        observed = Observed(cluster_state(), rejection="There are 5000 topics", may_retry=may_retry)
+        observed = Observed(cluster_state(), rejection="There are 5000 topics", may_resend_rejected=may_retry)
         plan = plan_topic(topic_resource(), observed, NOW)
         assert bool(plan.actions) is may_retry
         assert shown(plan.status, "Ready") == ("False", "Rejected", "There are 5000 topics"), (
@@ -167,7 +167,7 @@ def test_new_topic_waits_for_registered_racks() -> None:
     """Placement is decided at creation and never changes."""
     plan = plan_topic(topic_resource(), Observed(cluster_state(), has_racks=False), NOW)
     assert plan.actions == ()
-    assert shown(plan.status, "Ready") == ("False", "Waiting", "waiting for the racks of brokers to be registered")
+    assert shown(plan.status, "Ready") == ("False", "Waiting", "The racks of brokers are not registered yet")
     there = topic("orders", (0, 1, 2), owner=OWNER)
     plan = plan_topic(topic_resource(partitions=2), Observed(cluster_state((there,)), has_racks=False), NOW)
     assert plan.actions != (), "an existing topic does not wait"
@@ -193,7 +193,7 @@ def test_resource_with_an_invalid_spec_can_be_deleted() -> None:
 
 def test_unavailable_managers_make_conditions_unknown_and_keep_the_status() -> None:
     before = {"topicId": "a" * 32, "messages": 5, "conditions": []}
-    plan = plan_topic(topic_resource(status=before), Observed(None, unavailable="no manager answers"), NOW)
+    plan = plan_topic(topic_resource(status=before), Observed(None, managers_error="no manager answers"), NOW)
     assert plan.actions == ()
     assert shown(plan.status, "Ready") == ("Unknown", "ManagersUnavailable", "no manager answers")
     assert plan.status is not None
@@ -203,7 +203,7 @@ def test_unavailable_managers_make_conditions_unknown_and_keep_the_status() -> N
 def test_leaderless_partition_is_not_ready() -> None:
     there = topic("orders", (0, 1, 2), owner=OWNER)
     plan = plan_topic(topic_resource(), Observed(cluster_state((there,), leaderless=True)), NOW)
-    assert shown(plan.status, "Placed") == ("False", "NoLeader", "1 partition without a leader: 0")
+    assert shown(plan.status, "Placed") == ("False", "NoLeader", "1 partition has no leader: 0")
     assert shown(plan.status, "Ready")[:2] == ("False", "NoLeader")
 
 
@@ -220,7 +220,7 @@ def test_under_replicated_topic_is_ready_and_names_the_replica(problem: dict[str
     assert shown(plan.status, "FullyReplicated") == (
         "False",
         "UnderReplicated",
-        "1 replica unavailable or out of sync: 0 on b-2",
+        "1 replica is unavailable or out of sync: 0 on b-2",
     )
     assert shown(plan.status, "Ready")[0] == "True"
 
@@ -282,7 +282,7 @@ def test_topic_with_another_id_or_owner_is_kept(topic_id: str | None, owner: str
     ("policy", "observed", "actions"),
     [
         ("Delete", Observed(cluster_state()), (SetFinalizers(()),)),  # the topic does not exist
-        ("Delete", Observed(None, is_namespace_deleted=True), (SetFinalizers(()),)),  # the namespace is being deleted
+        ("Delete", Observed(None, is_namespace_terminating=True), (SetFinalizers(()),)),
         ("Delete", Observed(None), ()),  # managers are unavailable
         (
             "Delete",

@@ -1,12 +1,13 @@
-"""Stages end: at their time limit, and although processes that they started hold their output open."""
+"""Stages end at their time limit, and do not wait for processes that they left behind. Lanes run at the same time."""
 
 import os
 import signal
 import sys
+import threading
 
 import pytest
 import run_tests
-from run_tests import Output
+from run_tests import PHASES, STAGES, Output, Result, Stage
 
 
 def test_stage_is_interrupted_at_its_time_limit(capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,3 +25,21 @@ def test_stage_ends_while_a_process_of_it_holds_its_output_open(
     _, _, printed, left_behind = (line.removeprefix("stage | ") for line in capsys.readouterr().out.splitlines())
     os.kill(int(printed), signal.SIGKILL)
     assert left_behind.startswith(f"left behind, with the output still open: {printed} sleep 60")
+
+
+def test_lanes_of_a_phase_run_at_the_same_time() -> None:
+    """The first stages of the lanes wait for each other."""
+    assert sorted(name for phase in PHASES for lane in phase for name in lane) == sorted(STAGES)
+    barriers = {lane[0]: threading.Barrier(len(phase), timeout=30) for phase in PHASES for lane in phase[:1]}
+    meeting = {lane[0]: barriers[phase[0][0]] for phase in PHASES for lane in phase}
+
+    def make(name: str) -> Stage:
+        def run(output: Output) -> Result:
+            if name in meeting:
+                meeting[name].wait()
+            return Result(f"{output.prefix}{name}", 1, 0, (), 0.0)
+
+        return run
+
+    done = run_tests.run_stages(["lint", "unit", "smoke"], {name: make(name) for name in STAGES})
+    assert [each.stage for each in done] == ["lint | lint", "unit", "smoke | smoke"]

@@ -15,14 +15,16 @@ _HELP = """\
 Print records to standard output, by default new ones until interrupted.
 
 Records of a partition are in order. A value is followed by a newline; its bytes are printed unchanged. With --group,
-the consumer starts at the committed offsets of the group, and commits the records that it has printed.
+the consumer starts at the committed offsets of the group, and commits the records that it has printed. --from and
+--from-beginning apply only to partitions without a committed offset (default: new records).
 
 A template has fields and the escapes \\n, \\t, \\r, \\0 and \\\\. It adds no newline of its own:
 
 \b
   %t  topic        %k  key      %h  headers, such as a=1,b=2
-  %p  partition    %v  value    %T  timestamp, in ms since 1970
-  %o  offset                    %%  percent sign
+  %p  partition    %v  value    %%  percent sign
+  %o  offset       %T  timestamp of the producer, or else of the append,
+                       in ms since the Unix epoch
 """
 _EXAMPLES = examples(
     "flotilla consume orders",
@@ -49,7 +51,12 @@ _EXAMPLES = examples(
     metavar="TIME",
     help="Start at the first record appended at this time or later, e.g. 2026-01-31T12:00:00Z or -1h.",
 )
-@click.option("--offset", type=click.IntRange(min=0), metavar="N", help="Start at this offset; requires --partition.")
+@click.option(
+    "--offset",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Start at this offset; requires --partition; not with --group.",
+)
 @click.option(
     "--partition",
     "partitions",
@@ -62,11 +69,14 @@ _EXAMPLES = examples(
     "--group",
     metavar="NAME",
     shell_complete=completers.groups,
-    help="Join this consumer group, and commit offsets to it. "
-    "--from and --from-beginning apply without a committed offset.",
+    help="Join this consumer group and commit offsets to it; with --partition, only store offsets in it.",
 )
 @click.option("--max", "most", type=COUNT, metavar="N", help="Stop after N records.")
-@click.option("--until-end", is_flag=True, help="Stop at the current end.")
+@click.option(
+    "--until-end",
+    is_flag=True,
+    help="Stop at the end offset that each partition has at startup; with --group, only if --partition is set.",
+)
 @click.option("--timeout", type=DURATION, metavar="TIME", help="Stop after this time without a record, e.g. 5s.")
 @click.option(
     "--format",
@@ -75,7 +85,9 @@ _EXAMPLES = examples(
     help="Output format: value, key-value, json or a template.  [default: value]",
 )
 @click.option(
-    "--key-separator", metavar="TEXT", help="Separator of --format key-value, which it implies.  [default: tab]"
+    "--key-separator",
+    metavar="TEXT",
+    help="Separator between key and value; implies --format key-value.  [default: tab]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json: one object per line.")
 @connection_options

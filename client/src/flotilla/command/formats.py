@@ -7,7 +7,7 @@ A template is text with fields:
 
     %t  topic           %k  key, or nothing               %h  headers, such as a=1,b=2
     %p  partition       %v  value                         %%  percent sign
-    %o  offset          %T  timestamp in ms since 1970: of the producer, else of the append
+    %o  offset          %T  timestamp of the producer, or else of the append, in ms since the Unix epoch
 
 and the escapes `\n`, `\t`, `\r`, `\0`, `\\`. No newline is added.
 """

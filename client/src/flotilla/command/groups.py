@@ -124,7 +124,7 @@ def reset(
 ) -> None:
     """Reset the committed offsets of a group.
 
-    By default all its partitions are reset. An offset outside a partition is moved to the nearest end. A group with
+    By default all its partitions are reset. An offset out of range is set to the first or the next offset. A group with
     members is rejected: stop them first, or use --force. Removed members join again and continue at the new offsets.
     """
     _check_where(where)

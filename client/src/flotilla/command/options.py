@@ -202,7 +202,10 @@ _CONNECTION_OPTIONS = (
         "[env var: FLOTILLA_TLS_CA; default: CA bundle of the context, or system CAs]",
     ),
     _connection_option(
-        "--token-file", type=FILE, metavar="FILE", help="File with a token.  [env var with the token: FLOTILLA_TOKEN]"
+        "--token-file",
+        type=FILE,
+        metavar="FILE",
+        help="File with a token.  [env var with the token: FLOTILLA_TOKEN; default: token file of the context]",
     ),
     _connection_option(
         "--secret-file",

@@ -63,7 +63,7 @@ def _parse_header(text: str) -> tuple[str, bytes]:
     help="Compression of batches; auto is the topic's setting.",
 )
 @click.option(
-    "--timeout", type=DURATION, default="60s", metavar="TIME", help="Time limit to store a record, with retries."
+    "--timeout", type=DURATION, default="60s", metavar="TIME", help="Delivery timeout of a record, including retries."
 )
 @json_option
 @connection_options
@@ -84,8 +84,11 @@ def produce(
     A record is a line without its newline; all other bytes are kept. An empty line is an empty record. Typed or slow
     input is sent line by line.
 
-    The command stops at the first line that has no key or is too long, and at the first record that cannot be stored.
-    Earlier lines have been sent. A summary goes to standard error, with --json to standard output. The exit code is 0
+    With --key-separator, the command stops at the first line without the separator, unless --key-optional is set. It
+    also stops at the first line that is too long and at the first record that cannot be stored. Earlier lines have been
+    sent.
+
+    At the end, the command prints a summary to standard error, or, with --json, to standard output. The exit code is 0
     if all records were stored.
     """
     from flotilla.command import produce_input  # noqa: PLC0415 - imports the client, which help does not need

@@ -27,7 +27,7 @@ _EXAMPLES = examples(
     metavar="PORT",
     help="Port of the API; 0 chooses a free port.",
 )
-@click.option("--host", default=_DEFAULT.host, metavar="HOST", help="IP address of the API, or localhost.")
+@click.option("--host", default=_DEFAULT.host, metavar="HOST", help="IP address to listen on, or localhost.")
 @click.option(
     "--data-dir",
     type=FILE,
@@ -53,7 +53,8 @@ _EXAMPLES = examples(
     "--durability",
     type=click.Choice(DURABILITIES),
     default=_DEFAULT.durability,
-    help="Where an acknowledged record is: on disk (fsync), in the page cache (os), in memory (memory).",
+    help="Durability of an acknowledged record: on disk (fsync), in the page cache (os), or in process memory, lost at "
+    "a restart (memory).",
 )
 @click.option(
     "--auth",
@@ -61,7 +62,7 @@ _EXAMPLES = examples(
     envvar="FLOTILLA_AUTH",
     show_envvar=True,
     default=_DEFAULT.auth,
-    help="Authentication: on (clients need a token), off, or auto (on unless the host is the loopback).",
+    help="Authentication: on (clients need a token), off, or auto (on unless the host is a loopback address).",
 )
 @click.option("--database", metavar="URL", help="Metadata database.  [default: SQLite in the data folder]")
 @click.option(

@@ -1,5 +1,6 @@
 """Responses of the group coordinator to members, as values. Pure."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from flotilla.groups import membership
@@ -7,6 +8,7 @@ from flotilla.groups.state import Assignment, Group, Member
 
 _REBALANCE_HEARTBEAT_MS_MAX = 500
 _HEARTBEATS_PER_TIMEOUT = 3
+_PARTITIONS_NAMED = 3  # in an error message
 
 
 class AssignmentResponse(NamedTuple):
@@ -45,6 +47,16 @@ def heartbeat_response(group: Group, member: Member, generation: int, held: int 
     """Respond to a heartbeat."""
     sync = membership.should_sync(group, member.id, generation=generation, held=held)
     return HeartbeatResponse(group.generation, state_of(group), _heartbeat_ms(group, member), sync)
+
+
+def not_owner_message(member_id: str, generation: int, partitions: Sequence[tuple[str, int]]) -> str:
+    """Return the error message of a commit to partitions (topic and number) that the member does not own."""
+    named = [f"{topic}/{number}" for topic, number in dict.fromkeys(partitions)]
+    which = ", ".join(named[:_PARTITIONS_NAMED]) or "these partitions"  # topics may be deleted meanwhile
+    if len(named) > _PARTITIONS_NAMED:
+        which = f"{which} and {len(named) - _PARTITIONS_NAMED} more"
+    it = "it" if len(named) == 1 else "them"
+    return f"member '{member_id}' does not own {which} in generation {generation}: stop processing {it}, and sync"
 
 
 def _heartbeat_ms(group: Group, member: Member) -> int:

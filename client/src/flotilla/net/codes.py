@@ -63,7 +63,7 @@ CODES = {
     "stale_generation": Code(
         409, "The generation is outdated: another instance of the member has joined. Join again, or stop."
     ),
-    "not_owner": Code(409, "The member does not own the partitions in `details`. Stop work on them, and sync."),
+    "not_owner": Code(409, "The member does not own the partitions in `details`. Stop processing them, and sync."),
     "group_not_empty": Code(409, "The consumer group has members. Stop them, or use `force` to remove them."),
     "too_large": Code(413, "The message, batch or request exceeds a limit; the message names it. Send less at once."),
     "not_leader": Code(421, "Another broker leads the partition. Send the request to the address in `details`."),

@@ -17,8 +17,6 @@ from flotilla.groups.state import Group, PartitionId, Strategy
 from flotilla.protocol.errors import Refusal, not_found
 from flotilla.testing.state import ClusterState
 
-_NOT_OWNER = "the member does not own {} of these partitions in its generation: stop work on them, and sync"
-
 
 class Coordinator:
     """All consumer groups. Methods raise Refusal."""
@@ -153,11 +151,6 @@ class Coordinator:
         sessions.update(group, now)
         if renew is not None:
             sessions.renew(group.members[renew], now)
-
-
-def not_owner(partitions: Sequence[PartitionId], named: Sequence[object]) -> Refusal:
-    """Return the refusal of a commit to partitions that the member does not own."""
-    return Refusal("not_owner", _NOT_OWNER.format(len(partitions)), partitions=list(named))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from flotilla.groups.offsets import Commit, OffsetBounds, ResetKind, ResetTo, lag, reset_offset
-from flotilla.groups.responses import AssignmentResponse, state_of
+from flotilla.groups.responses import AssignmentResponse, not_owner_message, state_of
 from flotilla.groups.state import Group, PartitionId
 from flotilla.protocol.asgi import number, parse_query
 from flotilla.protocol.errors import Refusal, not_found
@@ -20,7 +20,7 @@ from flotilla.protocol.groups import (
     ResetBody,
     SyncBody,
 )
-from flotilla.testing.coordinator import Coordinator, not_owner
+from flotilla.testing.coordinator import Coordinator
 from flotilla.testing.http import Request
 from flotilla.testing.routing import PathParams, Result, Routes, read_as
 from flotilla.testing.state import ClusterState, Topic
@@ -111,8 +111,10 @@ class GroupsApi:
             for tp, one in zip(partitions, body.offsets, strict=True)
         ]
         refused = self._coordinator.commit(_name(path_params), commits, member)
-        if refused:
-            raise not_owner(refused, self._all_named(refused))
+        if refused and member is not None:
+            named = self._all_named(refused)
+            text = not_owner_message(*member, [(one["topic"], one["partition"]) for one in named])
+            raise Refusal("not_owner", text, partitions=named)
         return {"status": "ok"}
 
     def offsets(self, request: Request, path_params: PathParams) -> Result:

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request
 
 from flotilla.groups.membership import GroupError, InconsistentStrategy
 from flotilla.groups.offsets import Commit, ListedGroup, OffsetBounds, ResetKind, lag, reset_offset
-from flotilla.groups.responses import state_of
+from flotilla.groups.responses import not_owner_message, state_of
 from flotilla.groups.state import Group, PartitionId
 from flotilla.limits import TOPIC_NAME_RULE
 from flotilla.protocol.errors import Refusal, not_found
@@ -193,9 +193,9 @@ def _add_care(router: APIRouter, manager: Manager, topics: GroupTopics) -> None:
     async def reset(name: GroupName, body: ResetBody, request: Request) -> dict[str, Any]:
         """Reset committed offsets of a group.
 
-        Targets are `earliest`, `latest`, a timestamp, an offset, or a shift of the committed offsets. Offsets outside
-        of a partition are set to its nearest end. A group with members is rejected, unless `force` removes them: they
-        join again and start at the new offsets. `dry_run` returns the result without changing it.
+        Targets are `earliest`, `latest`, a timestamp, an offset, or a shift of the committed offsets. An offset out of
+        range is set to the first or the next offset. A group with members is rejected, unless `force` removes them:
+        they join again and start at the new offsets. `dry_run` returns the result without changing it.
         """
         group, commits = await _see(manager, topics, request, name, may_miss=bool(body.topics or body.partitions))
         committed = {one.tp: one for one in commits}
@@ -311,7 +311,10 @@ def _refusing(topics: GroupTopics) -> Iterator[None]:
         details = {"strategy": error.current} if isinstance(error, InconsistentStrategy) else {}
         raise Refusal(error.code, str(error), **details) from error
     except NotOwner as error:
-        raise Refusal("not_owner", str(error), partitions=topics.all_named(error.places)) from error
+        named = topics.all_named(error.places)
+        partitions = [(one["topic"], one["partition"]) for one in named]
+        text = not_owner_message(error.member_id, error.generation, partitions)
+        raise Refusal("not_owner", text, partitions=named) from error
     except GroupHasMembers as error:
         raise Refusal(
             "group_not_empty", f"{error}: stop them, or use force to remove them", members=error.count

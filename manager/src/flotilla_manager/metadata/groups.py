@@ -256,7 +256,7 @@ def _require_owner(
         None if row is None else _member(row), member_generation, generation, held, places
     )
     if rejected:
-        raise NotOwner(rejected)
+        raise NotOwner(member_id, member_generation, rejected)
 
 
 def _changed(before: Mapping[PartitionId, Holding], after: Mapping[PartitionId, Holding]) -> list[PartitionId]:

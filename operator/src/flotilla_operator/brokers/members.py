@@ -70,18 +70,18 @@ def _has_fresh_report(broker: Broker, state: ClusterState) -> bool:
 
 def _phase(pod: Pod | None, broker: Broker | None, state: ClusterState | None) -> tuple[str, str]:
     if pod is None:
-        return PENDING, "pod does not exist yet"
+        return PENDING, "The pod does not exist yet"
     if pod.is_terminating:
-        return LEAVING, "shutting down: transferring leadership"
+        return LEAVING, "The broker is shutting down and transferring leadership"
     if pod.failure is not None:
-        return FAILED, pod.failure
+        return FAILED, f"The container does not run: {pod.failure}"
     if pod.waiting_for is not None:
-        return PENDING, pod.waiting_for
+        return PENDING, f"The pod is not scheduled: {pod.waiting_for}"
     return _phase_of_broker(broker, state, is_ready=pod.is_ready)
 
 
 def _phase_of_broker(broker: Broker | None, state: ClusterState | None, *, is_ready: bool) -> tuple[str, str]:
-    starting = STARTING, "pod is not ready"
+    starting = STARTING, "The pod is not ready"
     if state is None:
         return (RUNNING, "") if is_ready else starting
     report = state.reports.get(broker.id) if broker is not None else None
@@ -89,13 +89,14 @@ def _phase_of_broker(broker: Broker | None, state: ClusterState | None, *, is_re
         return (UNREACHABLE, _describe_silence(report)) if is_ready else starting
     behind = max((one.lag for one in report.replicas), default=0)
     if behind > LAG_MAX:
-        return LAGGING, f"a replica is more than {LAG_MAX:,} entries behind"
+        return LAGGING, f"A replica is more than {LAG_MAX:,} entries behind its leader"
     return (RUNNING, "") if is_ready else starting
 
 
 def _describe_silence(report: Report | None) -> str:
-    """Constant while the broker is silent: otherwise every reconcile would write the status."""
-    return "no heartbeat received" if report is None else f"no heartbeat for {report.fresh_s:g}s"
+    """Describe a missing heartbeat by its limit. With its age, every reconcile would write the status."""
+    text = "Managers have received no heartbeat"
+    return text if report is None else f"{text} for {report.fresh_s:g} s"
 
 
 def rack_of(member: Member, topology_key: str, nodes: Mapping[str, Mapping[str, Any]]) -> str | None:
@@ -108,8 +109,8 @@ def rack_of(member: Member, topology_key: str, nodes: Mapping[str, Mapping[str, 
 
 def describe_loss(member: Member, broker: Broker, state: ClusterState) -> str:
     """Describe the replicas that were lost with a disk."""
-    held = state.held.get(broker.id, ())
-    return f"disk of {member.name} lost: {count(len(held), 'replica')} missing: {join_names(held)}"
+    held = state.partitions_by_broker.get(broker.id, ())
+    return f"The disk of {member.name} was lost with {count(len(held), 'replica')}: {join_names(held)}"
 
 
 def name_brokers(state: ClusterState | None) -> Mapping[str, str]:

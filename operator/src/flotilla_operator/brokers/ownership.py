@@ -20,7 +20,7 @@ def describe_foreign_owner(desired: Mapping[str, Any], found: Mapping[str, Any] 
     if not missing:
         return None
     text = f"{desired['kind']} {name} exists and does not belong to Flotilla (missing label {', '.join(missing)})"
-    return f"{text}: delete it, or rename this resource"
+    return f"{text}; delete it, or rename this resource"
 
 
 def _owners(resource: Mapping[str, Any]) -> set[str]:

@@ -14,7 +14,7 @@ from flotilla_operator.brokers.members import Member, find_members, rack_of
 from flotilla_operator.brokers.ownership import describe_foreign_owner
 from flotilla_operator.brokers.pods import Pod, read_pods
 from flotilla_operator.brokers.rollout import Rollout, plan_rollout
-from flotilla_operator.brokers.spec import SET_LABEL, BrokerSet, Cluster, read_set
+from flotilla_operator.brokers.spec import SET_LABEL, BrokerSet, Cluster, read_broker_set
 from flotilla_operator.cluster_state import ClusterState
 from flotilla_operator.conditions import build_status
 from flotilla_operator.plans import Action, Apply, Delete, EmitEvent, Evict, Label, Plan, PutBroker
@@ -34,16 +34,16 @@ class Observed:
     nodes: Mapping[str, Resource] = field(default_factory=dict, hash=False)
     owners: tuple[Mapping[str, Any], ...] = ()  # references to all Broker resources of the cluster
     state: ClusterState | None = None
-    unavailable: str = ""  # error of the managers
+    managers_error: str = ""  # error of the managers
     rejection: str | None = None  # error of Kubernetes for this spec
     waiting_for: str | None = None  # error of an action that fails repeatedly
 
 
-def plan_brokers(resource: Resource, observed: Observed, now: str) -> Plan:
+def plan_broker_set(resource: Resource, observed: Observed, now: str) -> Plan:
     """Plan for one resource. `now` is the time in the format of Kubernetes."""
     if "deletionTimestamp" in resource["metadata"]:
         return Plan()
-    desired = read_set(resource, observed.cluster)
+    desired = read_broker_set(resource, observed.cluster)
     pods = read_pods(observed.pods, desired.name)
     found = observed.statefulset
     current = _count_places(desired, found, pods, observed.state)
@@ -69,7 +69,9 @@ def _count_places(desired: BrokerSet, found: Resource | None, pods: tuple[Pod, .
     An ordinal whose broker holds replicas counts, whatever the StatefulSet says: it may have been recreated or scaled
     by another client. Without a StatefulSet, the pods that it left behind count as well.
     """
-    hosts = {one.host for one in state.brokers if state.held.get(one.id)} if state is not None else set()
+    hosts = (
+        {one.host for one in state.brokers if state.partitions_by_broker.get(one.id)} if state is not None else set()
+    )
     held = [ordinal for ordinal in range(PLACES_MAX) if desired.host(desired.pod(ordinal)) in hosts]
     if found is not None:
         return max([int(found["spec"].get("replicas", desired.replicas)), *(ordinal + 1 for ordinal in held)])
@@ -89,9 +91,9 @@ def _apply_children(desired: BrokerSet, found: Resource | None, children: list[d
     if "deletionTimestamp" in found["metadata"]:
         return actions  # it is being deleted without its pods
     if describe_foreign_owner(pods, found) is None and statefulset.needs_recreation(dict(found), pods):
-        text = f"recreating StatefulSet {desired.name}: an immutable field differs; its pods keep running"
+        why = "because its owner or an immutable field differs; its pods keep running"
         gone = Delete("StatefulSet", desired.name, found["metadata"]["uid"], orphan=True)
-        return [*actions, gone, EmitEvent("Recreating", text)]
+        return [*actions, gone, EmitEvent("Recreating", f"The operator recreates StatefulSet {desired.name} {why}")]
     return [*actions, Apply(pods)]
 
 
@@ -149,7 +151,7 @@ def _status(
         conditions.running(members),
         conditions.updated(rollout, is_rolling=desired.is_rolling),
         conditions.scaled(desired.replicas, scale),
-        conditions.replicated(members, observed.state, observed.unavailable),
+        conditions.replicated(members, observed.state, observed.managers_error),
     )
     figures = status.figures(desired, members, rollout, observed.state, racks)
     return build_status(resource, (conditions.ready(others, len(members)), *others), figures, now)

@@ -71,7 +71,7 @@ def failure_of(status: Mapping[str, Any]) -> str | None:
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in _FAILURES:
             ended = (container.get("lastState") or {}).get("terminated") or {}
-            code = f"; exit code {ended['exitCode']}" if "exitCode" in ended else ""
+            code = f"; the last exit code was {ended['exitCode']}" if "exitCode" in ended else ""
             message = f": {waiting['message']}" if waiting.get("message") else ""
             return f"{waiting['reason']}{message}{code}"
     return None

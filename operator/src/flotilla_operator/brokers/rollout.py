@@ -1,8 +1,9 @@
 """Rolling update: which broker is replaced next. Pure.
 
-Brokers are replaced one at a time, and only while every replica of every partition is in sync: then the cluster
-tolerates the loss of any one broker. A broker that does not serve goes first: replacing it costs nothing, and the
-update may repair it. The broker that leads most partitions goes last, so that leadership changes as rarely as possible.
+Brokers are replaced one at a time, and only while all brokers run and every replica of every partition is in sync: then
+the cluster tolerates the loss of any one broker. An exception is a broker that does not serve. It is replaced first,
+even if replicas are not in sync: no replica in use is stopped, and the update may repair it. The broker that leads the
+most partitions is replaced last, so that leadership changes rarely.
 
 The disruption budget is checked as well (see `Evict`): another client may evict another broker at the same time.
 """
@@ -58,7 +59,7 @@ def _find_unserving(
 
 
 def _misses_only(member: Member, state: ClusterState) -> bool:
-    """Whether only this broker's replicas are missing. A broker that is not ready may still serve."""
+    """Whether no other broker's replica is missing: a broker that is not ready may still serve, and be needed."""
     own = {member.broker.id} if member.broker is not None else set()
     return all(set(view_partition(state, topic, one).missing) <= own for topic, one in state.partitions())
 
@@ -78,8 +79,8 @@ def _find_obstacle(members: tuple[Member, ...], state: ClusterState | None) -> s
         if not view_partition(state, topic, one).is_fully_replicated
     ]
     if behind:
-        lost = [one.name for one in members if any(state.held.get(broker.id) for broker in one.lost)]
-        disks = f" (disk of {join_names(lost)} lost)" if lost else ""
+        lost = [one.name for one in members if any(state.partitions_by_broker.get(broker.id) for broker in one.lost)]
+        disks = f" (lost disks: {join_names(lost)})" if lost else ""
         return f"{count(len(behind), 'under-replicated partition')}: {join_names(behind)}{disks}"
     return ""
 

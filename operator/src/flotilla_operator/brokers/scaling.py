@@ -1,4 +1,4 @@
-"""Scaling: the current number of pods. A broker is removed only when it holds no replicas. Pure.
+"""Scaling: the number of pods of a StatefulSet. A broker is removed only when it holds no replicas. Pure.
 
 A StatefulSet removes its highest ordinal first, so an empty broker waits for the brokers above it. Brokers to remove
 are marked as not wanted: managers place no replicas on them.
@@ -14,11 +14,12 @@ from flotilla_operator.plans import Action, PutBroker, RemoveBroker
 
 @dataclass(frozen=True)
 class Scaling:
-    """The number of pods for now, changes of brokers, and why brokers cannot be removed."""
+    """The number of pods to apply now, changes of brokers, and what prevents a scale-down."""
 
     replicas: int
     actions: tuple[Action, ...] = ()
-    held: tuple[str, ...] = ()
+    blockers: tuple[str, ...] = ()
+    reason: str = "ReplicasRemain"  # of the condition Scaled, if anything does
 
 
 def plan_scaling(desired: int, current: int, members: tuple[Member, ...], state: ClusterState | None) -> Scaling:
@@ -26,12 +27,13 @@ def plan_scaling(desired: int, current: int, members: tuple[Member, ...], state:
     if desired >= current:
         return Scaling(desired, _want(members, desired, state))
     if state is None:
-        return Scaling(current, (), ("scale-down waits for managers, which are unavailable",))
+        text = "The scale-down waits for managers, which are unavailable"
+        return Scaling(current, (), (text,), "ManagersUnavailable")
     removed = [one for one in members if desired <= one.ordinal < current]
     kept = [one for one in removed if not _may_go(one, state)]
     replicas = max((one.ordinal + 1 for one in kept), default=desired)
-    held = tuple(_why(one, state) for one in kept if _holds(one, state))
-    return Scaling(replicas, _want(members, desired, state), held)
+    blockers = tuple(_why(one, state) for one in kept if _holds(one, state))
+    return Scaling(replicas, _want(members, desired, state), blockers)
 
 
 def _want(members: tuple[Member, ...], desired: int, state: ClusterState | None) -> tuple[Action, ...]:
@@ -46,7 +48,7 @@ def _want(members: tuple[Member, ...], desired: int, state: ClusterState | None)
         is_back = broker is not None and broker.removed and is_wanted and member.pod is not None
         if broker is not None and (is_back or (not broker.removed and broker.wanted != is_wanted)):
             actions.append(PutBroker(broker.id, {"wanted": is_wanted, "cordoned": broker.cordoned}))
-        actions += [RemoveBroker(one.id) for one in member.lost if not state.held.get(one.id)]
+        actions += [RemoveBroker(one.id) for one in member.lost if not state.partitions_by_broker.get(one.id)]
     return tuple(actions)
 
 
@@ -59,7 +61,7 @@ def plan_removals(
         for one in brokers
         if one.host.endswith(suffix)
         and one.host not in hosts
-        and not (one.removed or one.active or one.wanted or state.held.get(one.id))
+        and not (one.removed or one.active or one.wanted or state.partitions_by_broker.get(one.id))
     )
 
 
@@ -74,7 +76,7 @@ def plan_orphans(state: ClusterState, namespace: str, sets: frozenset[str], pods
     return tuple(
         RemoveBroker(one.id)
         for one in state.brokers
-        if is_orphan(one) and not (one.removed or one.active or state.held.get(one.id))
+        if is_orphan(one) and not (one.removed or one.active or state.partitions_by_broker.get(one.id))
     )
 
 
@@ -87,9 +89,11 @@ def _may_go(member: Member, state: ClusterState) -> bool:
 
 
 def _holds(member: Member, state: ClusterState) -> tuple[str, ...]:
-    return tuple(name for broker in member.here for name in state.held.get(broker.id, ()))
+    return tuple(name for broker in member.here for name in state.partitions_by_broker.get(broker.id, ()))
 
 
 def _why(member: Member, state: ClusterState) -> str:
     held = _holds(member, state)
-    return f"scale-down waits for {member.name}: {count(len(held), 'replica')} left: {join_names(held)}"
+    return (
+        f"The scale-down waits for {member.name}, which still holds {count(len(held), 'replica')}: {join_names(held)}"
+    )

@@ -94,7 +94,7 @@ class BrokerSet:
         }
 
 
-def read_set(resource: Resource, cluster: Cluster) -> BrokerSet:
+def read_broker_set(resource: Resource, cluster: Cluster) -> BrokerSet:
     """Read a resource that the API server has validated."""
     metadata, spec = resource["metadata"], resource.get("spec") or {}
     storage, claims = spec.get("storage") or {}, spec.get("claimRetention") or {}

@@ -45,7 +45,7 @@ def _broker(member: Member, state: ClusterState | None, rack: str | None) -> dic
         **found,
         "id": member.broker.id,
         **({"rack": rack} if rack else {}),
-        "partitions": len(state.held.get(member.broker.id, ())),
+        "partitions": len(state.partitions_by_broker.get(member.broker.id, ())),
         "leaders": state.count_leaders(member.broker.id),
         **({"diskBytes": report.disk.used_bytes} if report is not None else {}),
     }
@@ -54,7 +54,9 @@ def _broker(member: Member, state: ClusterState | None, rack: str | None) -> dic
 def _find_losses(member: Member, state: ClusterState | None) -> list[tuple[str, str]]:
     if state is None:
         return []
-    return [(one.id, describe_loss(member, one, state)) for one in member.lost if state.held.get(one.id)]
+    return [
+        (one.id, describe_loss(member, one, state)) for one in member.lost if state.partitions_by_broker.get(one.id)
+    ]
 
 
 def _lost(member: Member, id_: str, text: str) -> dict[str, Any]:

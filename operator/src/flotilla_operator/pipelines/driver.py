@@ -52,7 +52,7 @@ def make(desired: PipelineSpec, run: int, attempt: int) -> dict[str, Any]:
 
 
 def make_claim(desired: PipelineSpec) -> dict[str, Any] | None:
-    """Make the claim of the checkpoint, if the spec has a size. Only with the policy Delete it has an owner."""
+    """Make the claim of the checkpoint, if the spec has a size. With the policy Delete, the Pipeline owns it."""
     checkpoint = desired.spec.get("checkpoint") or {}
     volume = checkpoint.get("volume") or {}
     if "size" not in volume:
@@ -78,7 +78,10 @@ def make_claim(desired: PipelineSpec) -> dict[str, Any] | None:
 
 
 def spec_digest(desired: PipelineSpec) -> str:
-    """Return the digest of the pod spec, for any run: a stream whose driver has another digest is restarted."""
+    """Return the digest of the pod spec, the same for all runs.
+
+    If a driver has another digest, a stream is restarted, and so is a batch whose driver is pending.
+    """
     return digest(_spec(desired, 0))
 
 

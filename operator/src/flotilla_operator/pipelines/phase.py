@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from flotilla_operator.conditions import FALSE, TRUE, Condition
 from flotilla_operator.pipelines.spec import PipelineSpec
-from flotilla_operator.pipelines.states import FAILED, RUNNING, SUCCEEDED, Pod, Record, is_start_pending
+from flotilla_operator.pipelines.states import FAILED, RUNNING, SUCCEEDED, Pod, RunState, is_start_pending
 
 WAITING, STARTING, STOPPING, SUSPENDED = "Waiting", "Starting", "Stopping", "Suspended"
 _SCHEDULED = "Scheduled"
@@ -25,11 +25,11 @@ class Executors:
     """Executors of one driver."""
 
     running: int = 0
-    waiting_for: str | None = None  # why the first one that does not start does not
+    waiting_for: str | None = None  # why an executor cannot start, if one cannot
 
 
 def count_executors(pods: Iterable[Pod]) -> dict[str, Executors]:
-    """Count executors by the UID of their driver, without those that end."""
+    """Count executors by the UID of their driver, without those that have ended or are being deleted."""
     found: dict[str, Executors] = {}
     for pod in pods:
         if pod.owner is None or pod.is_terminating or pod.has_ended:
@@ -42,10 +42,10 @@ def count_executors(pods: Iterable[Pod]) -> dict[str, Executors]:
     return found
 
 
-def phase_of_driver(record: Record, pod: Pod, executors: Executors) -> Phase:
+def phase_of_driver(record: RunState, pod: Pod, executors: Executors) -> Phase:
     """Return the phase while a driver pod exists."""
     if pod.is_terminating or record.stopping is not None:
-        return Phase(STOPPING, STOPPING, f"stopping the driver: {record.stopping or 'its pod was deleted'}")
+        return Phase(STOPPING, STOPPING, f"The driver is being stopped: {record.stopping or 'Its pod was deleted'}")
     if pod.phase == RUNNING:
         return _running(record, executors)
     if pod.waiting_for is not None:
@@ -53,7 +53,7 @@ def phase_of_driver(record: Record, pod: Pod, executors: Executors) -> Phase:
     return Phase(STARTING, STARTING, f"{_attempt(record)} is starting")
 
 
-def _running(record: Record, executors: Executors) -> Phase:
+def _running(record: RunState, executors: Executors) -> Phase:
     """Return the phase while a driver runs: without any executor it makes no progress."""
     if executors.waiting_for is None:
         return Phase(RUNNING, RUNNING, f"{_attempt(record)} is running")
@@ -63,13 +63,13 @@ def _running(record: Record, executors: Executors) -> Phase:
     return Phase(RUNNING, RUNNING, text)
 
 
-def phase_between_drivers(desired: PipelineSpec, record: Record, user: str | None, rejection: str | None) -> Phase:
+def phase_between_drivers(desired: PipelineSpec, record: RunState, user: str | None, rejection: str | None) -> Phase:
     """Return the phase while no driver pod exists. `user` describes another user of the checkpoint."""
     if desired.is_suspended:
         return _suspended(desired)
     if record.retry_at is not None:
         end = f"failed: {record.failure}" if record.failure else "ended"
-        text = f"{_attempt(record)} {end}; next attempt at {record.retry_at}"
+        text = f"{_attempt(record)} {end}; the next attempt starts at {record.retry_at}"
         return Phase(WAITING, "BackingOff" if record.failure else WAITING, text)
     if is_start_pending(record):
         if user is not None:
@@ -82,17 +82,18 @@ def phase_between_drivers(desired: PipelineSpec, record: Record, user: str | Non
 
 def _suspended(desired: PipelineSpec) -> Phase:
     if desired.installation.image is None:
-        text = "Spark is disabled: set the chart's value spark.enabled to true"
+        text = "Spark is disabled; set the chart's value spark.enabled to true"
         return Phase(SUSPENDED, "SparkDisabled", text)
-    return Phase(SUSPENDED, SUSPENDED, "Pipeline is suspended; its checkpoint is kept")
+    kept = "; its checkpoint is kept" if desired.checkpoint is not None else ""
+    return Phase(SUSPENDED, SUSPENDED, f"The Pipeline is suspended{kept}")
 
 
-def _after(desired: PipelineSpec, record: Record) -> Phase:
+def _after(desired: PipelineSpec, record: RunState) -> Phase:
     """Return the phase after a run, or before the first one."""
     if record.outcome == FAILED:
         return Phase(FAILED, FAILED, f"{_attempt(record)} failed: {record.failure}")
     if desired.cron is not None:
-        text = f"run {record.run} succeeded" if record.run else "no run has been due yet"
+        text = f"Run {record.run} succeeded" if record.run else "No run has been due yet"
         return Phase(WAITING, _SCHEDULED, text)
     return Phase(SUCCEEDED, SUCCEEDED, f"{_attempt(record)} succeeded")
 
@@ -103,5 +104,5 @@ def ready_condition(phase: Phase) -> Condition:
     return Condition("Ready", TRUE if is_ready else FALSE, phase.reason, phase.message)
 
 
-def _attempt(record: Record) -> str:
-    return f"attempt {record.attempt} of run {record.run}"
+def _attempt(record: RunState) -> str:
+    return f"Attempt {record.attempt} of run {record.run}"

@@ -20,7 +20,7 @@ from flotilla_operator.pipelines.phase import (
 )
 from flotilla_operator.pipelines.progress import Progress
 from flotilla_operator.pipelines.spec import Installation, PipelineSpec, Resource, check, parse_time, read_pipeline
-from flotilla_operator.pipelines.states import Pod, Record
+from flotilla_operator.pipelines.states import Pod, RunState
 from flotilla_operator.plans import Action, Apply, Create, Delete, Plan
 
 
@@ -50,7 +50,7 @@ def plan_pipeline(resource: Resource, observed: Observed, now: str) -> Plan:
 
 
 def _plan_invalid(resource: Resource, desired: PipelineSpec, problem: str, observed: Observed, now: str) -> Plan:
-    """Change nothing, but stop the driver of a suspended Pipeline, which any spec can express."""
+    """Keep the recorded state, but stop the driver of a suspended Pipeline: `suspend` is valid in any spec."""
     kept = {key: value for key, value in (resource.get("status") or {}).items() if key != "conditions"}
     shown = build_status(resource, (_accepted(problem), ready_condition(Phase("", "SpecInvalid", problem))), kept, now)
     pod = observed.drivers.get(desired.driver)
@@ -62,9 +62,9 @@ def _plan_invalid(resource: Resource, desired: PipelineSpec, problem: str, obser
 
 def _plan(resource: Resource, desired: PipelineSpec, observed: Observed, now: str) -> Plan:
     moment, status = parse_time(now), resource.get("status") or {}
-    before, pod = states.read_record(status), observed.drivers.get(desired.driver)
+    before, pod = states.read_run_state(status), observed.drivers.get(desired.driver)
     if pod is not None and pod.owner != desired.uid:
-        text = f"pod {pod.name} belongs to another owner: waiting for its deletion"
+        text = f"Pod {pod.name} belongs to another owner; the Pipeline waits for its deletion"
         return _show(resource, desired, before, Phase(WAITING, "NameConflict", text), observed, now)
     if pod is not None:
         after = states.observe_pod(desired, before, pod, moment)
@@ -78,7 +78,7 @@ def _plan(resource: Resource, desired: PipelineSpec, observed: Observed, now: st
 
 
 def _plan_actions(
-    desired: PipelineSpec, record: Record, pod: Pod | None, observed: Observed, now: str
+    desired: PipelineSpec, record: RunState, pod: Pod | None, observed: Observed, now: str
 ) -> tuple[Action, ...]:
     moment = parse_time(now)
     if pod is not None:
@@ -86,16 +86,16 @@ def _plan_actions(
         is_next = is_over and states.start_attempt(desired, record, moment) != record
         if not pod.is_terminating and (is_next or (not is_over and record.stopping is not None)):
             return (Delete("Pod", pod.name, pod.uid),)
-        return _plan_idle(desired, record, is_over=is_over, now=now)
+        return _plan_maintenance(desired, record, is_over=is_over, now=now)
     if desired.is_suspended or not states.is_start_pending(record):
-        return _plan_idle(desired, record, is_over=True, now=now)
+        return _plan_maintenance(desired, record, is_over=True, now=now)
     if _find_checkpoint_user(desired, observed) is not None:
         return _apply_claim(desired, is_needed=False)
     made = Create(driver.make(desired, record.run, record.attempt), must_be_owned=True)
     return (*_apply_claim(desired, is_needed=True), made)
 
 
-def _plan_idle(desired: PipelineSpec, record: Record, *, is_over: bool, now: str) -> tuple[Action, ...]:
+def _plan_maintenance(desired: PipelineSpec, record: RunState, *, is_over: bool, now: str) -> tuple[Action, ...]:
     """Plan while a driver runs, or none is due."""
     expiry = _plan_expiry(desired, record, moment=now) if is_over else ()
     return expiry or (_apply_claim(desired, is_needed=not is_over) if record.run > 0 else ())
@@ -110,7 +110,7 @@ def _apply_claim(desired: PipelineSpec, *, is_needed: bool) -> tuple[Action, ...
     return () if volume is None else (Apply(volume, if_exists=not is_needed),)
 
 
-def _plan_expiry(desired: PipelineSpec, record: Record, *, moment: str) -> tuple[Action, ...]:
+def _plan_expiry(desired: PipelineSpec, record: RunState, *, moment: str) -> tuple[Action, ...]:
     """Delete the Pipeline when its time to live is over."""
     if desired.ttl_s is None or record.outcome is None or record.finished_at is None:
         return ()
@@ -124,28 +124,28 @@ def _find_checkpoint_user(desired: PipelineSpec, observed: Observed) -> str | No
     if desired.checkpoint is None:
         return None
     if observed.conflict is not None:
-        text = f"checkpoint is used by the older Pipeline {observed.conflict}"
-        return f"{text}: delete that Pipeline, or set another checkpoint"
+        text = f"The checkpoint is used by the older Pipeline {observed.conflict}"
+        return f"{text}; delete that Pipeline, or set another checkpoint"
     others = (one for one in observed.drivers.values() if one.name != desired.driver and not one.has_ended)
     found = next((one.name for one in others if one.checkpoint == desired.checkpoint), None)
-    return f"checkpoint is still in use by pod {found}" if found is not None else None
+    return f"The checkpoint is still in use by pod {found}" if found is not None else None
 
 
-def _phase(desired: PipelineSpec, record: Record, pod: Pod | None, observed: Observed) -> Phase:
+def _phase(desired: PipelineSpec, record: RunState, pod: Pod | None, observed: Observed) -> Phase:
     if pod is not None and pod.uid != record.ended_uid:
         return phase_of_driver(record, pod, observed.executors.get(pod.uid, Executors()))
     return phase_between_drivers(desired, record, _find_checkpoint_user(desired, observed), observed.rejection)
 
 
 def _show(
-    resource: Resource, desired: PipelineSpec, record: Record, phase: Phase, observed: Observed, now: str
+    resource: Resource, desired: PipelineSpec, record: RunState, phase: Phase, observed: Observed, now: str
 ) -> Plan:
     before, pod = resource.get("status") or {}, observed.drivers.get(desired.driver)
     ours = pod if pod is not None and pod.owner == desired.uid else None
     reported = (observed.progress or ours.termination.progress) if ours is not None else None
     shown = {
         "phase": phase.name,
-        **states.write_record(record),
+        **states.write_run_state(record),
         **progress.figures(reported, before, observed.state),
         **({"driver": desired.driver} if pod is not None else {}),
         **_count(ours, observed),
@@ -167,4 +167,4 @@ def _accepted(problem: str | None, rejection: str | None = None) -> Condition:
         return Condition("Accepted", FALSE, "SpecInvalid", problem)
     if rejection is not None:
         return Condition("Accepted", FALSE, "Rejected", rejection)
-    return Condition("Accepted", TRUE, "Accepted", "spec is valid")
+    return Condition("Accepted", TRUE, "Accepted", "The spec is valid")

@@ -11,7 +11,7 @@ _SAMPLE = datetime(2026, 1, 1, tzinfo=UTC)
 def check(cron: str) -> None:
     """Validate a cron expression; raises ValueError."""
     found = len(cron.split())
-    why = None if found == _FIELDS else f"{found} fields, expected {_FIELDS}"
+    why = None if found == _FIELDS else f"it has {found} fields instead of {_FIELDS}"
     try:
         next(CronSim(cron, _SAMPLE))
     except CronSimError as error:
@@ -28,7 +28,7 @@ def following(cron: str, moment: datetime) -> datetime:
 
 
 def last_due(cron: str, since: datetime, now: datetime) -> datetime | None:
-    """Return the last scheduled time from `since` to `now`, if any. Several missed runs are made up by one."""
+    """Return the last scheduled time after `since`, up to `now`, if any. One run makes up for all missed ones."""
     if following(cron, since) > now:
         return None
     moment = now.astimezone(UTC).replace(microsecond=0)

@@ -187,9 +187,9 @@ def check(spec: Mapping[str, Any]) -> None:
     """Validate what the CRD cannot; raises ValueError."""
     if spec.get("schedule") is not None:
         schedule.check(spec["schedule"])
-    for who in ("driver", "executors"):
-        if memory_bytes(spec, who) < _MEMORY_MIN:
-            raise ValueError(f"{who}.memory must be at least 1Gi")
+    for role in ("driver", "executors"):
+        if memory_bytes(spec, role) < _MEMORY_MIN:
+            raise ValueError(f"{role}.memory must be at least 1Gi")
     _check_settings(spec)
 
 
@@ -197,18 +197,19 @@ def _check_settings(spec: Mapping[str, Any]) -> None:
     """Reject settings that the operator sets itself; raises ValueError."""
     invalid = sorted(name for name in spec.get("sparkConf") or {} if not _PROPERTY.fullmatch(name))
     if invalid:
-        raise ValueError(f"sparkConf: names must start with 'spark.': {', '.join(map(repr, invalid))}")
+        raise ValueError(f"sparkConf has names that do not start with 'spark.': {', '.join(map(repr, invalid))}")
     reserved = sorted(name for name in spec.get("sparkConf") or {} if _is_reserved(name))
     if reserved:
-        raise ValueError(f"sparkConf: remove properties that the operator sets: {', '.join(reserved)}")
+        raise ValueError(f"sparkConf has properties that the operator sets; remove them: {', '.join(reserved)}")
     taken = sorted(one["name"] for one in spec.get("env") or () if _is_set_variable(one["name"]))
     if taken:
-        raise ValueError(f"env: remove variables that the operator sets: {', '.join(taken)}")
+        raise ValueError(f"env has variables that the operator sets; remove them: {', '.join(taken)}")
     if "builtIn" not in (spec.get("application") or {}):
         return
     fixed = [one for one in spec.get("arguments") or () if one.partition("=")[0] in _SET_ARGUMENTS]
     if fixed:
-        raise ValueError(f"arguments: remove {fixed[0]}; the operator sets it from mode, checkpoint and run")
+        why = "which the operator sets from mode, checkpoint and run; remove it"
+        raise ValueError(f"arguments has {fixed[0]}, {why}")
     if has_stored_output(spec) and spec["application"]["builtIn"] == "log_stats" and not spec.get("checkpoint"):
         raise ValueError("checkpoint is required for log_stats with --to-topic or --to-parquet")
 
@@ -235,9 +236,9 @@ def _checkpoint(name: str, spec: Mapping[str, Any]) -> str | None:
     return f"claim {claim}" if claim else (f"url {url.rstrip('/')}" if url else None)
 
 
-def memory_bytes(spec: Mapping[str, Any], who: str) -> int:
+def memory_bytes(spec: Mapping[str, Any], role: str) -> int:
     """Return the memory limit of the driver or the executors."""
-    text = (spec.get(who) or {}).get("memory", "2Gi")
+    text = (spec.get(role) or {}).get("memory", "2Gi")
     return parse_size(text)
 
 

@@ -26,8 +26,8 @@ Resource = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
-    """The record in the status."""
+class RunState:
+    """The current run and its last attempt, as recorded in the status."""
 
     run: int = 0
     attempt: int = 0
@@ -53,13 +53,13 @@ _NAMES = {
 }  # fmt: skip
 
 
-def read_record(status: Mapping[str, Any]) -> Record:
-    """Read the record from a status."""
-    return Record(**{name: status[key] for name, key in _NAMES.items() if status.get(key) is not None})
+def read_run_state(status: Mapping[str, Any]) -> RunState:
+    """Read the state of the run from a status."""
+    return RunState(**{name: status[key] for name, key in _NAMES.items() if status.get(key) is not None})
 
 
-def write_record(record: Record) -> dict[str, Any]:
-    """Write the record as fields of a status."""
+def write_run_state(record: RunState) -> dict[str, Any]:
+    """Write the state of the run as fields of a status."""
     return {key: getattr(record, name) for name, key in _NAMES.items() if getattr(record, name) is not None}
 
 
@@ -128,15 +128,16 @@ def _read_end(status: Mapping[str, Any], ended: Mapping[str, Any]) -> Terminatio
     if message.failure is not None or status.get("phase") != FAILED:
         return message
     if ended.get("reason") == "OOMKilled":
-        text = "driver exceeded its memory limit (OOMKilled): increase driver.memory"
+        text = "The driver exceeded its memory limit (OOMKilled); increase driver.memory"
     elif status.get("message"):
-        text = f"{status.get('reason', 'Failed')}: {status['message']}"
+        reason = f" ({status['reason']})" if status.get("reason") else ""
+        text = f"The driver pod failed{reason}: {status['message']}"
     else:
-        text = f"driver exited with code {ended.get('exitCode', '?')} ({ended.get('reason', 'Error')})"
+        text = f"The driver exited with code {ended.get('exitCode', '?')} ({ended.get('reason', 'Error')})"
     return TerminationMessage(failure=text, progress=message.progress)
 
 
-def observe_pod(desired: PipelineSpec, before: Record, pod: Pod, now: datetime) -> Record:
+def observe_pod(desired: PipelineSpec, before: RunState, pod: Pod, now: datetime) -> RunState:
     """Record the observed state of the Pipeline's driver pod."""
     if pod.uid == before.ended_uid:
         return before
@@ -153,28 +154,30 @@ def observe_pod(desired: PipelineSpec, before: Record, pod: Pod, now: datetime) 
     return replace(seen, stopping=seen.stopping or why)
 
 
-def observe_no_pod(desired: PipelineSpec, before: Record, now: datetime) -> Record:
+def observe_no_pod(desired: PipelineSpec, before: RunState, now: datetime) -> RunState:
     """Record that no driver pod exists; if there was one, its attempt has ended."""
     if before.driver_uid is None or before.driver_uid == before.ended_uid:
         return before
     if before.stopping is not None:  # the operator stopped it
         ended = replace(before, ended_uid=before.driver_uid, finished_at=_text(now))
         return replace(ended, stopping=None, retry_at=_text(now))
-    text = "driver pod disappeared: it was deleted, or its node was lost"
+    text = "The driver pod disappeared: it was deleted, or its node was lost"
     return end_attempt(desired, before, now, at=_text(now), failure=text)
 
 
 def stop_reason(desired: PipelineSpec, pod: Pod) -> str | None:
     """Return why a running driver must stop; None if it need not."""
+    if desired.installation.image is None:
+        return "Spark is disabled"
     if desired.is_suspended:
-        return "Pipeline is suspended"
+        return "The Pipeline is suspended"
     may_be_replaced = STREAM in {desired.mode, pod.mode} or pod.phase == PENDING  # a running batch is not interrupted
     if may_be_replaced and pod.of != driver.spec_digest(desired):
-        return "spec changed"
+        return "The spec has changed"
     return None
 
 
-def end_attempt(desired: PipelineSpec, before: Record, now: datetime, *, at: str, failure: str | None) -> Record:
+def end_attempt(desired: PipelineSpec, before: RunState, now: datetime, *, at: str, failure: str | None) -> RunState:
     """Record the end of an attempt, successful if there is no failure."""
     ran_s = (parse_time(at) - parse_time(before.started_at)).total_seconds() if before.started_at else 0
     was_steady = desired.mode == STREAM and ran_s >= STEADY_S  # a batch has no result before its end
@@ -202,13 +205,13 @@ def is_retried(desired: PipelineSpec, failures: int) -> bool:
     return restart.policy in {ALWAYS, ON_FAILURE} and (restart.retries is None or failures <= restart.retries)
 
 
-def start_attempt(desired: PipelineSpec, before: Record, now: datetime) -> Record:
+def start_attempt(desired: PipelineSpec, before: RunState, now: datetime) -> RunState:
     """Record a new run or the next attempt, if it is due; otherwise return the record unchanged."""
     if desired.is_suspended:
         return before
     due = due_run(desired, before, now)
     if due is not None:
-        return Record(
+        return RunState(
             run=before.run + 1,
             attempt=1,
             of=desired.fingerprint,
@@ -223,13 +226,13 @@ def start_attempt(desired: PipelineSpec, before: Record, now: datetime) -> Recor
     return replace(after, generation=desired.generation, failures=before.failures if is_due else 0)
 
 
-def is_retried_after_change(desired: PipelineSpec, record: Record) -> bool:
+def is_retried_after_change(desired: PipelineSpec, record: RunState) -> bool:
     """Whether a failed run is retried because its spec has changed, e.g. with more memory."""
     is_failed = record.outcome == FAILED and desired.cron is None
     return is_failed and record.generation not in {None, desired.generation}
 
 
-def due_run(desired: PipelineSpec, before: Record, now: datetime) -> str | None:
+def due_run(desired: PipelineSpec, before: RunState, now: datetime) -> str | None:
     """Return the scheduled time of a run that is due, empty without a schedule; None if none is due."""
     if desired.cron is None:
         return "" if before.of != desired.fingerprint else None
@@ -240,7 +243,7 @@ def due_run(desired: PipelineSpec, before: Record, now: datetime) -> str | None:
     return _text(found) if found is not None else None
 
 
-def is_start_pending(record: Record) -> bool:
+def is_start_pending(record: RunState) -> bool:
     """Whether an attempt is recorded that has no driver yet."""
     return record.run > 0 and record.outcome is None and record.driver_uid is None and record.retry_at is None
 

@@ -22,37 +22,39 @@ def unknown(message: str) -> tuple[Condition, ...]:
 
 
 def absent(problem: Problem) -> tuple[Condition, ...]:
-    """All conditions of a topic that does not exist."""
+    """All conditions of a topic that does not exist, or whose spec is invalid."""
     return tuple(Condition(one, FALSE, *problem) for one in _TYPES)
 
 
 def _ready(accepted: Condition, placed: Condition) -> Condition:
-    """Under-replicated partitions can be used, so FullyReplicated does not count."""
+    """Summarize Accepted and Placed, without FullyReplicated: under-replicated partitions can be used."""
     problem = first_not_true((accepted, placed))
     if problem is not None:
         return Condition("Ready", problem.status, problem.reason, problem.message)
-    return Condition("Ready", TRUE, "Ready", "records can be produced and consumed")
+    return Condition("Ready", TRUE, "Ready", "Records can be produced and consumed")
 
 
 def _accepted(problem: Problem | None) -> Condition:
     if problem is not None:
         return Condition("Accepted", FALSE, *problem)
-    return Condition("Accepted", TRUE, "Accepted", "topic matches the spec")
+    return Condition("Accepted", TRUE, "Accepted", "The topic matches the spec")
 
 
 def _placed(topic: Topic, views: Sequence[PartitionView]) -> Condition:
     if topic.state != READY:
-        return Condition("Placed", FALSE, "Creating", "brokers are creating the partitions")
+        return Condition("Placed", FALSE, "Creating", "Brokers are creating the partitions")
     leaderless = [str(one.index) for one in views if one.leader is None]
     if leaderless:
-        text = f"{count(len(leaderless), 'partition')} without a leader: {join_names(leaderless)}"
+        has = "has" if len(leaderless) == 1 else "have"
+        text = f"{count(len(leaderless), 'partition')} {has} no leader: {join_names(leaderless)}"
         return Condition("Placed", FALSE, "NoLeader", text)
-    return Condition("Placed", TRUE, "Placed", "every partition has a leader")
+    return Condition("Placed", TRUE, "Placed", "Every partition has a leader")
 
 
 def _replicated(views: Sequence[PartitionView], broker_names: Mapping[str, str]) -> Condition:
     missing = [f"{one.index} on {broker_names.get(broker, broker)}" for one in views for broker in one.missing]
     if missing:
-        text = f"{count(len(missing), 'replica')} unavailable or out of sync: {join_names(missing)}"
+        are = "is" if len(missing) == 1 else "are"
+        text = f"{count(len(missing), 'replica')} {are} unavailable or out of sync: {join_names(missing)}"
         return Condition("FullyReplicated", FALSE, "UnderReplicated", text)
-    return Condition("FullyReplicated", TRUE, "InSync", "all replicas in sync")
+    return Condition("FullyReplicated", TRUE, "InSync", "All replicas are in sync")

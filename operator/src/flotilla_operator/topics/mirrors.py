@@ -11,9 +11,9 @@ from flotilla_operator.plans import Action, Create, Delete
 from flotilla_operator.topics.spec import RETAIN, Resource, is_mirror, name_of
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # of a Kubernetes object
-_DOTS = re.compile(r"\.[-.]|-\.")
+_INVALID_DOTS = re.compile(r"\.[-.]|-\.")
 _SLUG_MAX = 180
-_HASH_MAX = 8
+_HASH_CHARS = 8
 
 
 def plan_mirrors(
@@ -23,9 +23,10 @@ def plan_mirrors(
     cluster: str,
     taken: frozenset[str] = frozenset(),
 ) -> tuple[Action, ...]:
-    """Create a mirror for each topic without an owner, and delete mirrors of topics that have one or do not exist.
+    """Create a mirror for each topic without an owner and a resource; delete mirrors of other topics.
 
-    `taken` has the names of resources of other installations.
+    A mirror is deleted if its topic does not exist, or if another resource names it. `taken` has names that mirrors
+    must not get, such as those of Topics of other installations.
     """
     known = list(resources)
     claimed = {name_of(one) for one in known if not is_mirror(one)}
@@ -58,10 +59,10 @@ def make_mirror(topic: str, namespace: str, cluster: str, taken: frozenset[str])
 
 def is_resource_name(text: str) -> bool:
     """Whether the name of a topic is a valid name of a Kubernetes object."""
-    return _NAME.fullmatch(text) is not None and _DOTS.search(text) is None
+    return _NAME.fullmatch(text) is not None and _INVALID_DOTS.search(text) is None
 
 
 def slug(topic: str) -> str:
     """Make a unique, readable object name from the name of a topic."""
     words = re.sub(r"[^a-z0-9]+", "-", topic.lower()).strip("-")[:_SLUG_MAX]
-    return f"{words}-{hashlib.sha256(topic.encode()).hexdigest()[:_HASH_MAX]}".strip("-")
+    return f"{words}-{hashlib.sha256(topic.encode()).hexdigest()[:_HASH_CHARS]}".strip("-")

@@ -27,15 +27,15 @@ class Observed:
     """Observed state that a plan depends on, besides the resource."""
 
     state: ClusterState | None  # None while managers are unavailable
-    unavailable: str = ""  # their error
-    is_namespace_deleted: bool = False  # managers will not come back
+    managers_error: str = ""  # their error
+    is_namespace_terminating: bool = False  # managers will not come back
     conflict: str | None = None  # an older resource for the same topic
     rejection: str | None = None  # error of the managers for this spec
-    may_retry: bool = True  # whether to send a rejected spec again
+    may_resend_rejected: bool = True  # whether to send a rejected spec again
     has_racks: bool = True  # whether managers know the racks of all brokers
     waiting_for: str | None = None  # error of the last attempt, which is retried
     broker_names: Mapping[str, str] = field(default_factory=dict, hash=False)  # pod names by broker id
-    brokers: int = 0  # number of brokers in the specs of all Broker resources
+    broker_count: int = 0  # number of brokers in the specs of all Broker resources
 
 
 def plan_topic(resource: Resource, observed: Observed, now: str) -> Plan:
@@ -44,14 +44,14 @@ def plan_topic(resource: Resource, observed: Observed, now: str) -> Plan:
     try:
         spec = read_spec(resource)
     except ValueError as error:
-        if is_deleted:  # an invalid spec never created a topic
+        if is_deleted:  # a topic that an earlier spec created is kept
             return Plan(_remove_finalizer(resource))
         return Plan((), build_status(resource, conditions.absent(("SpecInvalid", str(error))), {}, now))
     if is_deleted:
         return Plan(_finalize(resource, spec, observed))
     if observed.state is None:
         kept = {key: value for key, value in (resource.get("status") or {}).items() if key != "conditions"}
-        shown = build_status(resource, conditions.unknown(observed.unavailable), kept, now)
+        shown = build_status(resource, conditions.unknown(observed.managers_error), kept, now)
         return Plan(_update_finalizer(resource, spec), shown)
     return _plan(resource, spec, observed.state, observed, now)
 
@@ -64,7 +64,7 @@ def _plan(resource: Resource, spec: TopicSpec, state: ClusterState, observed: Ob
         actions.append(PutTopic(spec.name, spec.body(topic)))
         problem = problem or _describe_put(topic, observed)
     if topic is None:
-        missing = problem or ("Missing", f"topic '{spec.name}' does not exist")
+        missing = problem or ("Missing", f"Topic '{spec.name}' does not exist")
         shown = build_status(resource, conditions.absent(missing), {"topicName": spec.name}, now)
         return Plan(tuple(actions), shown)
     views = status.view_partitions(state, topic)
@@ -78,23 +78,23 @@ def _plan(resource: Resource, spec: TopicSpec, state: ClusterState, observed: Ob
 def _should_put(spec: TopicSpec, topic: Topic | None, problem: Problem | None, observed: Observed) -> bool:
     if spec.is_mirror or (topic is not None and not spec.differs(topic)):
         return False
-    return problem is None or problem[0] in _PARTIAL or (problem[0] == _REJECTED and observed.may_retry)
+    return problem is None or problem[0] in _PARTIAL or (problem[0] == _REJECTED and observed.may_resend_rejected)
 
 
 def _describe_put(topic: Topic | None, observed: Observed) -> Problem:
     if observed.waiting_for is not None:
         return "Waiting", observed.waiting_for
-    return ("Creating", "creating topic") if topic is None else ("Updating", "updating topic")
+    return ("Creating", "The topic is being created") if topic is None else ("Updating", "The topic is being updated")
 
 
 def _find_problem(spec: TopicSpec, topic: Topic | None, observed: Observed) -> Problem | None:
     """Return the reason and the message why the topic cannot match the spec."""
     if observed.conflict is not None:
-        return "NameConflict", f"conflict: topic '{spec.name}' is managed by {observed.conflict}"
+        return "NameConflict", f"The topic '{spec.name}' is managed by {observed.conflict}"
     if topic is None:
         return (_REJECTED, observed.rejection) if observed.rejection is not None else None
     if topic.owner not in {None, spec.owner}:
-        return "OwnershipConflict", f"conflict: topic '{spec.name}' is owned by {topic.owner}"
+        return "OwnershipConflict", f"The topic '{spec.name}' is owned by {topic.owner}"
     immutable = _find_immutable(spec, topic)
     if immutable is None and observed.rejection is not None and (spec.differs(topic) or topic.state != READY):
         return _REJECTED, observed.rejection
@@ -103,26 +103,30 @@ def _find_problem(spec: TopicSpec, topic: Topic | None, observed: Observed) -> P
 
 def _find_immutable(spec: TopicSpec, topic: Topic) -> Problem | None:
     if spec.partitions is not None and spec.partitions < len(topic.partitions):
-        return "CannotDecreasePartitions", f"partitions cannot be decreased (currently {len(topic.partitions)})"
+        text = f"The number of partitions cannot be decreased from {len(topic.partitions)} to {spec.partitions}"
+        return "CannotDecreasePartitions", text
     if spec.replication is not None and spec.replication != topic.replication:
-        return "CannotChangeReplication", f"replication is {topic.replication}; spec asks for {spec.replication}"
+        text = f"The topic has replication {topic.replication}, but the spec asks for {spec.replication}"
+        return "CannotChangeReplication", text
     return None
 
 
 def _find_missing_brokers(
     spec: TopicSpec, topic: Topic | None, state: ClusterState, observed: Observed
 ) -> Problem | None:
-    """Return what a new topic waits for: the placement of its replicas is decided at creation and never changes.
+    """Return why a new topic must wait for brokers or racks: its replicas are placed at creation and never move.
 
-    While a cluster starts, managers know few brokers and no racks, and would place all replicas on those.
+    While a cluster starts, managers know few brokers and no racks. They would place all replicas on these brokers,
+    without regard to racks.
     """
     if topic is not None or spec.is_mirror:
         return None
-    needed = spec.replication if spec.replication is not None else min(REPLICATION, observed.brokers)
+    needed = spec.replication if spec.replication is not None else min(REPLICATION, observed.broker_count)
     if state.places < needed:
-        reason = "Waiting" if observed.brokers >= needed else "TooFewBrokers"
-        return reason, f"replication {needed} needs {count(needed, 'broker')}; {state.places} registered"
-    return None if observed.has_racks else ("Waiting", "waiting for the racks of brokers to be registered")
+        reason = "Waiting" if observed.broker_count >= needed else "TooFewBrokers"
+        are = "is" if state.places == 1 else "are"
+        return reason, f"Replication {needed} needs {count(needed, 'broker')}, but {state.places} {are} registered"
+    return None if observed.has_racks else ("Waiting", "The racks of brokers are not registered yet")
 
 
 def _update_finalizer(resource: Resource, spec: TopicSpec) -> tuple[Action, ...]:
@@ -141,7 +145,7 @@ def _remove_finalizer(resource: Resource) -> tuple[Action, ...]:
 def _finalize(resource: Resource, spec: TopicSpec, observed: Observed) -> tuple[Action, ...]:
     """Delete the topic if the policy says so and it is certainly the resource's own, then remove the finalizer."""
     remove = _remove_finalizer(resource)
-    if not remove or observed.is_namespace_deleted or not spec.deletes:
+    if not remove or observed.is_namespace_terminating or not spec.deletes:
         return remove
     topic = observed.state.topics_by_name.get(spec.name) if observed.state is not None else None
     if observed.state is None or (topic is not None and topic.state != READY):
@@ -149,12 +153,12 @@ def _finalize(resource: Resource, spec: TopicSpec, observed: Observed) -> tuple[
     if topic is None:
         return remove
     if topic.id != (resource.get("status") or {}).get("topicId") or topic.owner != spec.owner:
-        text = f"topic '{spec.name}' is not the topic in status.topicId, or has another owner; topic kept"
+        text = f"Topic '{spec.name}' was kept: it is not the topic in status.topicId, or it has another owner"
         return (*remove, EmitEvent("TopicKept", text, is_warning=True))
     return (
         DeleteTopic(spec.name, topic.id, spec.owner),
         *remove,  # before the event, which a namespace that is being deleted rejects
-        EmitEvent("TopicDeleted", f"deleted topic '{spec.name}' and its records"),
+        EmitEvent("TopicDeleted", f"Topic '{spec.name}' and its records were deleted"),
     )
 
 

@@ -1,6 +1,6 @@
 """The spec of a Topic. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,12 +75,19 @@ def read_spec(resource: Resource) -> TopicSpec:
 def _read_retention(retention: Mapping[str, str]) -> list[tuple[str, int | None]]:
     found: list[tuple[str, int | None]] = []
     if "time" in retention:
-        found.append(
-            ("retention_ms", None if retention["time"] == FOREVER else parse_duration_s(retention["time"]) * 1000)
-        )
+        seconds = _read_limit(retention, "time", FOREVER, parse_duration_s)
+        found.append(("retention_ms", None if seconds is None else seconds * 1000))
     if "size" in retention:
-        found.append(("retention_bytes", None if retention["size"] == UNLIMITED else parse_size(retention["size"])))
+        found.append(("retention_bytes", _read_limit(retention, "size", UNLIMITED, parse_size)))
     return found
+
+
+def _read_limit(retention: Mapping[str, str], field: str, none: str, parse: Callable[[str], int]) -> int | None:
+    """Return a limit of the retention; None if the field has the value `none`. Raises ValueError."""
+    try:
+        return None if retention[field] == none else parse(retention[field])
+    except ValueError as error:
+        raise ValueError(f"retention.{field} is invalid: {error}") from error
 
 
 def name_of(resource: Resource) -> str:

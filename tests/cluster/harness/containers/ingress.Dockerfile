@@ -1,4 +1,4 @@
-# The ingress controller, on its own.
+# Image of the ingress controller.
 FROM scratch
 COPY skipper /skipper
 USER 65534

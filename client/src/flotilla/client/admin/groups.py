@@ -68,7 +68,7 @@ class AsyncGroups:
     ) -> tuple[GroupReset, ...]:
         """Move committed offsets `to` earliest, latest or a time, to an `offset`, or by `shift` records.
 
-        Limited to `topics` or `partitions`, if given. Offsets outside of a partition are moved to its nearest end. A
+        Limited to `topics` or `partitions`, if given. An offset out of range is set to the first or the next offset. A
         group with members is rejected; with `force`, they are removed, join again, and start there. With `dry_run`,
         nothing is changed. Returns the committed offsets before and after.
         """

@@ -63,7 +63,7 @@ IMMUTABLE = ("serviceName", "podManagementPolicy", "selector")
 
 
 def needs_recreation(found: dict[str, Any], desired: dict[str, Any]) -> bool:
-    """Whether a StatefulSet must be deleted and created again, because an immutable field differs."""
+    """Whether a StatefulSet must be deleted and created again, because an immutable field or its owner differs."""
     before, after = found["spec"], desired["spec"]
     if any(before.get(key) != after[key] for key in IMMUTABLE):
         return True
@@ -76,7 +76,7 @@ def needs_recreation(found: dict[str, Any], desired: dict[str, Any]) -> bool:
 
 
 def _immutable_fields(claim: dict[str, Any]) -> tuple[Any, ...]:
-    """Immutable fields of a claim, without its size, which the CRD keeps immutable: Kubernetes writes 1024Gi as 1Ti."""
+    """Immutable fields of a claim except its size, which is immutable in the CRD: Kubernetes writes 1024Gi as 1Ti."""
     return claim["metadata"]["name"], claim["metadata"].get("labels"), claim["spec"].get("storageClassName")
 
 
