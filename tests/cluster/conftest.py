@@ -20,7 +20,7 @@ from cluster.harness import cluster as own
 from cluster.harness.cluster import Cluster
 from cluster.harness.machine import missing_requirement
 from support.release import Release
-from support.walk import follow, readme
+from support.walk import first_hour, follow
 
 DEFINED = ("brokers.flotilla.dev", "pipelines.flotilla.dev", "topics.flotilla.dev")
 _NAMESPACES = ("doomed", "flotilla", "older", "secure")
@@ -89,8 +89,8 @@ def bare_cluster(cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str] | None:
-    """Result of the README's commands on an empty cluster; None if the images have other names."""
-    return None if cluster.image_prefix else follow(cluster, tmp_path_factory.mktemp("walk"), readme())
+    """Result of the commands for new users on an empty cluster; None if the images have other names."""
+    return None if cluster.image_prefix else follow(cluster, tmp_path_factory.mktemp("walk"), first_hour())
 
 
 @pytest.fixture(scope="session")
@@ -104,7 +104,7 @@ def release(
     if walked is None:
         made.install()
     elif walked.returncode != 0:
-        pytest.fail(f"the commands of the README failed:\n{walked.stdout}{walked.stderr}\n{made.describe()}")
+        pytest.fail(f"the commands of the docs failed:\n{walked.stdout}{walked.stderr}\n{made.describe()}")
     yield made
     if not cluster.is_ours:
         made.remove()

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from support.walk import blocks, readme
+from support.walk import blocks, first_hour
 
 
 def test_readme_commands_install_flotilla_and_deliver_a_message(
@@ -13,10 +13,11 @@ def test_readme_commands_install_flotilla_and_deliver_a_message(
     """On an empty cluster that has the image, each command works unchanged."""
     if walked is None:
         pytest.skip("the README uses images without a registry: leave FLOTILLA_IMAGES empty")
-    assert readme().count("\n") > 5
+    assert first_hour().count("\n") > 5
     assert walked.returncode == 0, walked.stdout + walked.stderr
     assert "Phase:          Succeeded" in walked.stdout, "the chart's own test"
     assert "one parcel" in walked.stdout.splitlines()
+    assert '"value":"one parcel"' in walked.stdout, "the response to curl"
 
 
 def test_readme_tables_match_the_output_of_kubectl(walked: subprocess.CompletedProcess[str] | None) -> None:

@@ -23,9 +23,9 @@ def blocks(document: str, heading: str, language: str = "sh") -> list[str]:
     return [block for block in found if _MAKES_A_CLUSTER not in block]
 
 
-def readme() -> str:
-    """Return all cluster commands of the README."""
-    return "".join(blocks("README.md", "On Kubernetes"))
+def first_hour() -> str:
+    """Return the commands of a new user: all of the README for a cluster, and the first steps that it refers to."""
+    return "".join((*blocks("README.md", "On Kubernetes"), *blocks("docs/kubernetes.md", "First steps")))
 
 
 def follow(cluster: Cluster, folder: Path, commands: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
