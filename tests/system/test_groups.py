@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from flotilla.limits import SESSION_MS_MIN
 from flotilla.records import encode
 from support.cluster import wait_until
 from support.fleet import Fleet
@@ -369,12 +370,14 @@ def test_commits_and_members_survive_a_kill_of_everything(tmp_path: Path) -> Non
 def test_paused_writer_expires_no_member(tmp_path: Path) -> None:
     with Fleet(tmp_path, brokers=1) as fleet:
         a_topic(fleet, "t")
-        one = member(fleet, "t", timeout_ms=4000)
+        one = member(fleet, "t", timeout_ms=6000)
+        silent = member(fleet, "t", group="witness", timeout_ms=SESSION_MS_MIN)
         one.join()
+        silent.join()
         fleet.writer.signal(signal.SIGSTOP)
-        time.sleep(6)
+        time.sleep(8)  # for longer than both sessions
         fleet.writer.signal(signal.SIGCONT)
-        time.sleep(2)  # it has looked for silent members meanwhile
+        wait_until("the writer to expire another member", lambda: describe(fleet, "witness")["members"] == [])
         assert one.heartbeat()["sync"] is False
 
 

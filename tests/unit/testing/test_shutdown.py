@@ -94,8 +94,8 @@ def test_clear_wakes_waiting_consumers(fake: FakeFlotilla) -> None:
         fake.clear()
         began = time.monotonic()
         with pytest.raises(TopicMissing):
-            consumer.poll(SOON_S)
-        assert time.monotonic() - began < 2
+            consumer.poll(10 * SOON_S)
+        assert time.monotonic() - began < SOON_S
 
 
 def test_records_are_decoded_outside_the_event_loop(fake: FakeFlotilla, monkeypatch: pytest.MonkeyPatch) -> None:
