@@ -42,7 +42,7 @@ def test_up_starts_all_processes_and_prints_a_table(tmp_path: Path) -> None:
             assert (tmp_path / "data" / "logs" / f"{name}.log").exists()
         up.signal(signal.SIGTERM)
         assert up.wait() == 0
-        wait_gone([pid for _, _, pid in rows.values()], timeout_s=0.5)
+        wait_gone([pid for _, _, pid in rows.values()])
 
 
 def test_killed_processes_restart_at_the_same_address(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_killed_up_leaves_no_process_and_can_restart(tmp_path: Path) -> None:
         first.wait()
         with UpProcess(tmp_path / "data", *SMALL) as second:  # at once: what was left has to be waited for
             second.wait_ready()
-            wait_gone(list(pids.values()), timeout_s=0.5)
+            wait_gone(list(pids.values()))
             assert (tmp_path / "data" / "ports.json").read_text() == ports
             again = second.ask("broker-1", "/v1/broker")
             assert (again["id"], again["starts"]) == (broker["id"], broker["starts"] + 1)
@@ -130,7 +130,7 @@ def test_signal_during_start_stops_cleanly(tmp_path: Path) -> None:
         up.signal(signal.SIGTERM)
         assert up.wait() == 0
         assert "all processes ready" not in up.text()
-        wait_gone(list(pids.values()), timeout_s=0.5)
+        wait_gone(list(pids.values()))
 
 
 def test_shutdown_is_bounded_with_a_stopped_process(small: UpProcess) -> None:
@@ -152,7 +152,7 @@ def test_second_ctrl_c_kills_all_processes(small: UpProcess) -> None:
     small.signal(signal.SIGINT)
     assert small.wait() == 0
     assert time.monotonic() - began < shutdown.SHUTDOWN_S_MAX / 2
-    wait_gone(list(pids.values()), timeout_s=0.5)
+    wait_gone(list(pids.values()))
 
 
 def test_port_in_use_names_the_process(tmp_path: Path) -> None:
