@@ -14,6 +14,7 @@ from cluster.harness.cache import made, run
 
 _MODULES = Path(__file__).parent / "go"
 _VERSION = "k8s.io/component-base/version"
+_GOGC = "400"  # the compiler collects garbage less often: more memory, less time
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def _build(module: Module, folder: Path) -> None:
     run(
         [*command, "-o", f"{target}/" if target is folder else target, *module.packages],
         cwd=module.folder,
-        environment={"CGO_ENABLED": "0"},
+        environment={"CGO_ENABLED": "0", "GOGC": _GOGC},
         alone=os.geteuid() == 0,  # Helm can be built without root
     )
 
