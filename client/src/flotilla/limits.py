@@ -1,5 +1,7 @@
 """Limits and defaults of the system, each defined once. Errors name the limit."""
 
+from typing import Literal, get_args
+
 INT64_MAX = (1 << 63) - 1  # offsets, epochs, timestamps, sizes
 
 # Topics
@@ -14,7 +16,9 @@ REPLICATION_DEFAULT = 3
 REPLICATION_MAX = 7  # members of a Raft group
 RETENTION_MS_DEFAULT = 7 * 24 * 3600 * 1000  # a week, unless the managers have another setting
 TOPIC_BATCH_BYTES_MIN = 1024  # lowest batch_bytes_max of a topic
-COMPRESSIONS = ("none", "zstd")
+CompressionName = Literal["none", "zstd"]
+COMPRESSIONS: tuple[CompressionName, ...] = get_args(CompressionName)
+PRODUCER_COMPRESSIONS = (*COMPRESSIONS, "auto")  # auto: the topic's setting
 
 # Consumer groups
 GROUPS_MAX = 10_000

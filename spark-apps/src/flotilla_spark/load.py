@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from flotilla.limits import PRODUCER_COMPRESSIONS
 from flotilla_spark.arguments import base_parser
 from flotilla_spark.launcher import launch
 
@@ -35,7 +36,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--headers", metavar="COLUMN", help="column with headers, as `archive` writes it; Parquet only (default: none)"
     )
     rows.add_argument(
-        "--compression", choices=("none", "zstd", "auto"), default="auto",
+        "--compression", choices=PRODUCER_COMPRESSIONS, default="auto",
         help="compression of batches; auto is the setting of the topic (default: auto)",
     )  # fmt: skip
     parser.add_argument(

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flotilla.limits import COMPRESSIONS, PRODUCER_COMPRESSIONS
+
 logger = logging.getLogger("pyspark_flotilla")
 
 EARLIEST, LATEST = -2, -1  # as in Spark's Kafka source
@@ -152,8 +154,8 @@ def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOption
     if run_id is not None and len(run_id) > _RUN_ID_MAX:
         raise OptionInvalid(f"runId has {len(run_id)} characters; the maximum is {_RUN_ID_MAX}")
     compression = given.text("compression") or "auto"
-    if compression not in {"none", "zstd", "auto"}:
-        raise OptionInvalid(f"compression is '{compression}'; it must be none, zstd or auto")
+    if compression not in PRODUCER_COMPRESSIONS:
+        raise OptionInvalid(f"compression is '{compression}'; it must be {', '.join(COMPRESSIONS)} or auto")
     return WriteOptions(
         connection=_read_connection(given),
         topic=_read_topic(given),

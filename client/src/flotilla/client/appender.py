@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flotilla.client.cluster import TopicInfo
+from flotilla.client.config import COMPRESSION_BY_NAME
 from flotilla.client.engine import Engine
 from flotilla.client.errors import ConfigInvalid, DeliveryFailed, RecordInvalid, Refused, TopicMissing
 from flotilla.client.runner import Runner
@@ -30,8 +31,6 @@ from flotilla.records import (
     encode_columns,
 )
 from flotilla.records import RecordInvalid as EncodingError
-
-_COMPRESSIONS = {"none": Compression.NONE, "zstd": Compression.ZSTD}
 
 
 class AsyncAppender:
@@ -153,9 +152,9 @@ class AsyncAppender:
 
 
 def _to_compression(name: str) -> Compression:
-    if name not in _COMPRESSIONS:
-        raise ConfigInvalid(f"compression must be none or zstd, not {name!r}")
-    return _COMPRESSIONS[name]
+    if name not in COMPRESSION_BY_NAME:
+        raise ConfigInvalid(f"compression must be {' or '.join(COMPRESSION_BY_NAME)}, not {name!r}")
+    return COMPRESSION_BY_NAME[name]
 
 
 def _parse_sequence_error(error: DeliveryFailed, sequence: int) -> tuple[int, int]:

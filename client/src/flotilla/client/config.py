@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TypedDict
 
 from flotilla.client.errors import ConfigInvalid
-from flotilla.limits import SESSION_MS_MAX, SESSION_MS_MIN
+from flotilla.limits import COMPRESSIONS, PRODUCER_COMPRESSIONS, SESSION_MS_MAX, SESSION_MS_MIN
 from flotilla.net.urls import parse_url
-from flotilla.records import BATCH_BYTES_MAX, RECORDS_MAX
+from flotilla.records import BATCH_BYTES_MAX, RECORDS_MAX, Compression
 
 DEFAULT_URL = "http://127.0.0.1:8080"
+COMPRESSION_BY_NAME: dict[str, Compression] = {name: Compression[name.upper()] for name in COMPRESSIONS}
 _S_MAX = 86_400.0
 _LINGER_S_MAX = 60.0
 _WAIT_S_MAX = 30.0  # the servers' limit
@@ -72,7 +73,8 @@ class ProducerConfig:
     compression: str = "none"  # none, zstd, or auto: the topic's setting
 
     def __post_init__(self) -> None:
-        require(self.compression in {"none", "zstd", "auto"}, "compression", "none, zstd or auto", self.compression)
+        rule = f"{', '.join(COMPRESSIONS)} or auto"
+        require(self.compression in PRODUCER_COMPRESSIONS, "compression", rule, self.compression)
         require(0.0 <= self.linger_s <= _LINGER_S_MAX, "linger_s", f"from 0 to {_LINGER_S_MAX:g}", self.linger_s)
         require(
             1 <= self.batch_bytes <= BATCH_BYTES_MAX, "batch_bytes", f"from 1 to {BATCH_BYTES_MAX}", self.batch_bytes

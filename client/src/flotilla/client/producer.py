@@ -14,7 +14,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from flotilla.client.accumulator import Accumulator, TopicUnknown
 from flotilla.client.bulk_send import BulkSend
-from flotilla.client.config import ProducerConfig
+from flotilla.client.config import COMPRESSION_BY_NAME, ProducerConfig
 from flotilla.client.deliveries import Deliveries, Delivery, Outcome
 from flotilla.client.engine import Engine
 from flotilla.client.errors import BufferFull, ClientClosed
@@ -22,12 +22,11 @@ from flotilla.client.one_shot_event import OneShotEvent
 from flotilla.client.producer_batches import PartitionQueue, PartitionUnknown
 from flotilla.client.runner import Runner
 from flotilla.client.sender import Sender
-from flotilla.records import PRODUCER_ID_BYTES, Compression, Headers
+from flotilla.records import PRODUCER_ID_BYTES, Headers
 
 T = TypeVar("T")
 
 _YIELD_RECORDS = 256  # an async sender that never waits yields to the event loop after this number
-_COMPRESSIONS = {"none": Compression.NONE, "zstd": Compression.ZSTD, "auto": None}
 
 
 class ProducerStats(NamedTuple):
@@ -67,7 +66,7 @@ class AsyncProducer:
             batch_bytes=config.batch_bytes,
             buffer_bytes=config.buffer_bytes,
             linger_s=config.linger_s,
-            compression=_COMPRESSIONS[config.compression],
+            compression=COMPRESSION_BY_NAME.get(config.compression),  # None for auto: the topic's setting
             wake=self._wake,
             make_outcome=lambda topic, partition: Outcome(topic, partition, loop),
             clock=time.monotonic,

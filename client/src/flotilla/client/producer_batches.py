@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from flotilla.client.cluster import TopicInfo
+from flotilla.client.config import COMPRESSION_BY_NAME
 from flotilla.client.deliveries import Outcome
 from flotilla.client.errors import RecordInvalid, TopicMissing
 from flotilla.records import BATCH_BYTES_MAX, Compression, Headers, RecordsError, encode
@@ -111,7 +112,7 @@ class TopicQueues:
         self.queues += [PartitionQueue(self, index) for index in range(len(self.queues), len(info.partitions))]
         self.bytes_limit = min(info.batch_bytes_max or BATCH_BYTES_MAX, BATCH_BYTES_MAX)
         self.bytes_max = min(self._batch_bytes, self.bytes_limit)
-        topic_compression = Compression.ZSTD if info.compression == "zstd" else Compression.NONE
+        topic_compression = COMPRESSION_BY_NAME.get(info.compression or "none", Compression.NONE)
         self.compression = topic_compression if self._compression is None else self._compression
 
     def queue(self, partition: int) -> PartitionQueue:

@@ -6,6 +6,7 @@ import click
 
 from flotilla.command import completers
 from flotilla.command.options import COUNT, DURATION, SIZE, Command, connection_options, examples, json_option
+from flotilla.limits import COMPRESSIONS
 
 if TYPE_CHECKING:
     from flotilla.command.connection import Server
@@ -58,7 +59,7 @@ _EXAMPLES = examples(
     default="many",
     help="Send many records per call (send_many), or one (send).",
 )
-@click.option("--compression", type=click.Choice(["none", "zstd"]), default="none", help="Compression of batches.")
+@click.option("--compression", type=click.Choice(COMPRESSIONS), default="none", help="Compression of batches.")
 @json_option
 @connection_options
 def bench(

@@ -16,6 +16,7 @@ from flotilla.command.options import (
     json_option,
     topic_argument,
 )
+from flotilla.limits import COMPRESSIONS
 
 if TYPE_CHECKING:
     from flotilla.command.connection import Server
@@ -58,7 +59,7 @@ def _parse_header(text: str) -> tuple[str, bytes]:
 )
 @click.option(
     "--compression",
-    type=click.Choice(["auto", "none", "zstd"]),
+    type=click.Choice(("auto", *COMPRESSIONS)),
     default="auto",
     help="Compression of batches; auto is the topic's setting.",
 )

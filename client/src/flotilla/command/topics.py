@@ -25,6 +25,7 @@ from flotilla.command.options import (
     yes_option,
 )
 from flotilla.command.output import confirm, format_table, pluralize, print_json, print_lines, print_message
+from flotilla.limits import COMPRESSIONS
 from flotilla.units import parse_duration_s, write_duration, write_rough_size, write_size
 
 _FOREVER = "forever"
@@ -54,7 +55,7 @@ def _setting_options(function: Function) -> Function:
     text = "Maximum size of a batch, 1KiB to 8MiB; 8MiB if not set."
     batch_bytes_max = click.option("--batch-bytes-max", type=SIZE, metavar="SIZE", help=text)
     text = "Compression for producers that follow the topic's setting; none if not set."
-    compression = click.option("--compression", type=click.Choice(("none", "zstd")), help=text)
+    compression = click.option("--compression", type=click.Choice(COMPRESSIONS), help=text)
     return retention(retention_bytes(batch_bytes_max(compression(function))))
 
 

@@ -17,6 +17,7 @@ from flotilla.limits import (
     REPLICATION_MAX,
     TOPIC_BATCH_BYTES_MIN,
     TOPIC_NAME,
+    CompressionName,
 )
 from flotilla.records import BATCH_BYTES_MAX
 
@@ -31,7 +32,7 @@ BatchBytes = Annotated[
     int,
     Meta(ge=TOPIC_BATCH_BYTES_MIN, le=BATCH_BYTES_MAX, extra=STRICT, description="Maximum size of a batch in bytes"),
 ]
-Compression = Annotated[Literal["none", "zstd"], Meta(description="Compression for producers to use: a hint")]
+Compression = Annotated[CompressionName, Meta(description="Compression for producers to use: a hint")]
 PartitionIndex = Annotated[int, Meta(ge=0, le=PARTITIONS_MAX - 1)]
 Offset = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Owner = Annotated[

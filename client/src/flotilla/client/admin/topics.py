@@ -13,10 +13,9 @@ from flotilla.client.admin.timestamps import to_ms
 from flotilla.client.cluster import Cluster, ManagerClient, TopicInfo, read_as
 from flotilla.client.config import require
 from flotilla.client.errors import TopicExists, TopicMissing
-from flotilla.limits import PARTITIONS_DEFAULT, REPLICATION_DEFAULT
+from flotilla.limits import PARTITIONS_DEFAULT, REPLICATION_DEFAULT, CompressionName
 
 TOPICS = "/v1/topics"
-Compressed = Literal["none", "zstd"]
 
 
 class AsyncTopics:
@@ -45,7 +44,7 @@ class AsyncTopics:
         retention_ms: int | UnsetType | None = UNSET,
         retention_bytes: int | UnsetType | None = UNSET,
         batch_bytes_max: int | None = None,
-        compression: Compressed | None = None,
+        compression: CompressionName | None = None,
         exist_ok: bool = False,
     ) -> TopicInfo:
         """Create a topic. It is ready for use when this returns.
@@ -91,7 +90,7 @@ class AsyncTopics:
         retention_ms: int | UnsetType | None = UNSET,
         retention_bytes: int | UnsetType | None = UNSET,
         batch_bytes_max: int | UnsetType | None = UNSET,
-        compression: Compressed | UnsetType | None = UNSET,
+        compression: CompressionName | UnsetType | None = UNSET,
     ) -> TopicInfo:
         """Change a topic's settings. Omitted ones keep their value; None means no limit, or the default."""
         changes = {
