@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 import yaml
 
-from flotilla.limits import PARTITIONS_MAX, REPLICATION_MAX, TOPIC_BATCH_BYTES_MIN, TOPIC_NAME_RULE
+from flotilla.limits import (
+    PARTITIONS_DEFAULT,
+    PARTITIONS_MAX,
+    REPLICATION_DEFAULT,
+    REPLICATION_MAX,
+    TOPIC_BATCH_BYTES_MIN,
+    TOPIC_NAME_RULE,
+)
 from flotilla.records import BATCH_BYTES_MAX
 from flotilla.units import parse_size
 from flotilla_broker.settings import Settings
@@ -103,6 +110,16 @@ def test_crd_limits_match_the_servers() -> None:
     assert (limits["minimum"], limits["maximum"]) == (TOPIC_BATCH_BYTES_MIN, BATCH_BYTES_MAX)
     assert spec["topicName"]["pattern"] == "^" + TOPIC_NAME_RULE.replace("{0,199}", "*") + "$"
     assert spec["topicName"]["maxLength"] == 200
+
+
+@pytest.mark.parametrize(
+    ("field", "default"), [("partitions", PARTITIONS_DEFAULT), ("replication", REPLICATION_DEFAULT)]
+)
+def test_crd_describes_the_defaults_of_the_servers(field: str, default: int) -> None:
+    """The CRD sets no default, so that the field stays unset in the resource, and the managers' default applies."""
+    found = schema("topics", "spec", field)
+    assert "default" not in found
+    assert re.search(rf"\(default: {default}[,)]", found["description"])
 
 
 @pytest.mark.parametrize("unit", ["", "Ki", "Mi", "Gi", "Ti", "KiB", "MiB", "GiB", "TiB"])
