@@ -20,6 +20,11 @@ CompressionName = Literal["none", "zstd"]
 COMPRESSIONS: tuple[CompressionName, ...] = get_args(CompressionName)
 PRODUCER_COMPRESSIONS = (*COMPRESSIONS, "auto")  # auto: the topic's setting
 
+# Managers, unless they have other settings
+MESSAGE_BYTES_MAX_DEFAULT = 1 << 20  # of the simple API
+BODY_BYTES_MAX_DEFAULT = 32 << 20  # of a request to /v1/append
+CLIENT_SILENCE_S_DEFAULT = 30.0  # a registered client without requests for longer is inactive
+
 # Consumer groups
 GROUPS_MAX = 10_000
 GROUP_MEMBERS_MAX = 1000  # of one group

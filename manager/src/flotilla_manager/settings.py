@@ -10,7 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flotilla.limits import RETENTION_MS_DEFAULT
+from flotilla.limits import (
+    BODY_BYTES_MAX_DEFAULT,
+    CLIENT_SILENCE_S_DEFAULT,
+    MESSAGE_BYTES_MAX_DEFAULT,
+    RETENTION_MS_DEFAULT,
+)
 from flotilla.net.urls import parse_url
 from flotilla.records import BATCH_BYTES_MAX
 from flotilla_server.logs import LEVELS
@@ -82,8 +87,10 @@ class Settings:
         "default retention of new topics in bytes per partition, for example 10GiB, or unlimited",
         unless_unlimited(parse_size),
     )
-    message_bytes_max: int = setting(1 << 20, "maximum size of a message of the simple API", parse_size)
-    body_bytes_max: int = setting(32 << 20, "maximum size of a request to /v1/append", parse_size)
+    message_bytes_max: int = setting(
+        MESSAGE_BYTES_MAX_DEFAULT, "maximum size of a message of the simple API", parse_size
+    )
+    body_bytes_max: int = setting(BODY_BYTES_MAX_DEFAULT, "maximum size of a request to /v1/append", parse_size)
     in_flight_bytes_max: int = setting(
         256 << 20, "maximum bytes in flight, separately for messages, appends and fetches", parse_size
     )
@@ -91,7 +98,9 @@ class Settings:
     request_s_max: float = setting(15.0, "seconds to keep trying to reach a partition's leader", float)
     wait_ms_max: int = setting(30_000, "longest wait of a fetch for records, in milliseconds", int)
     client_silence_s: float = setting(
-        30.0, "seconds without a request after which a registered producer or consumer is inactive", float
+        CLIENT_SILENCE_S_DEFAULT,
+        "seconds without a request after which a registered producer or consumer is inactive",
+        float,
     )
     auth: str = setting(AUTO, AUTH_HELP)
     secret_file: Path | None = setting(None, "file that contains the secret shared by all servers", Path)

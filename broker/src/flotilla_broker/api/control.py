@@ -6,7 +6,7 @@ from fastapi import FastAPI, Path, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from flotilla.limits import REPLICATION_MAX, RETENTION_MS_DEFAULT, TOPIC_NAME_RULE
+from flotilla.limits import INT64_MAX, REPLICATION_MAX, RETENTION_MS_DEFAULT, TOPIC_BATCH_BYTES_MIN, TOPIC_NAME_RULE
 from flotilla.protocol.errors import Refusal, not_found
 from flotilla.records import BATCH_BYTES_MAX
 from flotilla_broker.api.delete_records import add_delete_records
@@ -25,10 +25,9 @@ from flotilla_server.handlers import add_handlers
 _ID = "^[0-9a-f]{32}$"
 _REPLICA = "/v1/replicas/{topic_id}/{partition}/{epoch}"
 _COUNT_MAX = (1 << 32) - 1
-_NUMBER_MAX = (1 << 63) - 1
 _EPOCH_RULE = "Epoch of the writer; a command with a lower epoch than an earlier one is rejected"
 _CLUSTER_RULE = "Id of the cluster; a command of another cluster is rejected"
-WriterEpoch = Annotated[int, Query(ge=0, le=_NUMBER_MAX, description=_EPOCH_RULE)]
+WriterEpoch = Annotated[int, Query(ge=0, le=INT64_MAX, description=_EPOCH_RULE)]
 ClusterId = Annotated[str | None, Query(pattern=_ID, description=_CLUSTER_RULE)]
 TopicId = Annotated[str, Path(pattern=_ID, description="Id of the topic: 32 hexadecimal digits")]
 Count = Annotated[int, Path(ge=0, le=_COUNT_MAX)]
@@ -40,7 +39,7 @@ class _Command(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    writer_epoch: Annotated[int, Field(ge=0, le=_NUMBER_MAX, description=_EPOCH_RULE)]
+    writer_epoch: Annotated[int, Field(ge=0, le=INT64_MAX, description=_EPOCH_RULE)]
     cluster_id: Annotated[BrokerId | None, Field(description=_CLUSTER_RULE)] = None
 
 
@@ -56,11 +55,9 @@ class ReplicaCommand(_Command):
             description="Ids of the brokers with a replica, this broker included",
         ),
     ]
-    retention_ms: Annotated[int, Field(ge=0, le=_NUMBER_MAX, description="Null: no limit")] | None = (
-        RETENTION_MS_DEFAULT
-    )
-    retention_bytes: Annotated[int, Field(ge=0, le=_NUMBER_MAX, description="Null: no limit")] | None = None
-    batch_bytes_max: Annotated[int, Field(ge=1, le=BATCH_BYTES_MAX)] | None = None
+    retention_ms: Annotated[int, Field(ge=0, le=INT64_MAX, description="Null: no limit")] | None = RETENTION_MS_DEFAULT
+    retention_bytes: Annotated[int, Field(ge=0, le=INT64_MAX, description="Null: no limit")] | None = None
+    batch_bytes_max: Annotated[int, Field(ge=TOPIC_BATCH_BYTES_MIN, le=BATCH_BYTES_MAX)] | None = None
 
 
 class Address(BaseModel):

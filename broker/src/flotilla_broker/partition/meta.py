@@ -40,7 +40,8 @@ BrokerId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 class ReplicaMeta(msgspec.Struct, frozen=True, tag="replica"):
     """Topic, partition, members, retention and batch size limit of a replica.
 
-    Field names are part of the disk format; new fields need a default.
+    Field names and defaults are part of the disk format: a stored meta without a field has its default, so a default
+    is frozen, whatever new topics get. New fields need one.
     """
 
     topic: Annotated[str, msgspec.Meta(pattern=f"^{TOPIC_NAME_RULE}$")]
@@ -48,7 +49,7 @@ class ReplicaMeta(msgspec.Struct, frozen=True, tag="replica"):
     partition: Count
     epoch: Count
     members: Annotated[tuple[BrokerId, ...], msgspec.Meta(min_length=1, max_length=REPLICATION_MAX)]
-    retention_ms: Annotated[int, msgspec.Meta(ge=0)] | None = 7 * 24 * 3600 * 1000
+    retention_ms: Annotated[int, msgspec.Meta(ge=0)] | None = 7 * 24 * 3600 * 1000  # frozen
     retention_bytes: Annotated[int, msgspec.Meta(ge=0)] | None = None
     version: int = _VERSION
     batch_bytes_max: Annotated[int, msgspec.Meta(ge=1)] | None = None  # None: the general limit of batches

@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from flotilla.experiments.errors import LogInvalid
+from flotilla.limits import MESSAGE_BYTES_MAX_DEFAULT, TOPIC_NAME_RULE
 
 HEADING = "[ts         msg       parallel    topic]"
 RULER = "-" * 39
 COLUMNS = ("ts", "msg", "parallel", "topic")
 LINES_MAX = 1_000_000
-MESSAGE_BYTES_MAX = 1 << 20  # accepted by all APIs
 _SPACE = re.compile(r"\s{2,}|\t")
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?")
 _STEP = re.compile(r"P(\d{1,9})-\d{1,9}")
-_TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_TOPIC = re.compile(TOPIC_NAME_RULE)
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _parse_row(number: int, row: str, producer: int, topics: Collection[str] | N
     ts, message, step, topic = cells
     _require(_TIME.fullmatch(ts) is not None, f"{ts!r} is not a time such as 21:52:23")
     size = len(message.encode())
-    _require(size <= MESSAGE_BYTES_MAX, f"message has {size} bytes, the limit is {MESSAGE_BYTES_MAX}")
+    _require(size <= MESSAGE_BYTES_MAX_DEFAULT, f"message has {size} bytes, the limit is {MESSAGE_BYTES_MAX_DEFAULT}")
     _require(
         parse_producer_id(step) == producer,
         f"{step} is not a step of producer {producer}: it must start with P{producer}-",

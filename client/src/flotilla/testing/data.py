@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from flotilla.limits import BODY_BYTES_MAX_DEFAULT
 from flotilla.protocol import fetches
 from flotilla.protocol.appends import APPENDS_TYPE, PARTITION_MAX, appended, check_batch_size, read_appends, result
 from flotilla.protocol.asgi import JSON, check_size, number, parse_query
@@ -15,7 +16,7 @@ from flotilla.records import Buffer
 from flotilla.testing.http import Request, Response
 from flotilla.testing.partition import Partition
 from flotilla.testing.routing import PathParams, Routes
-from flotilla.testing.state import BODY_BYTES_MAX, ClusterState
+from flotilla.testing.state import ClusterState
 
 _JSON_TYPE = b"application/json"
 _NO_STORE = (b"cache-control", b"no-store")
@@ -37,7 +38,7 @@ class DataApi:
 
     def append(self, request: Request, _: PathParams) -> dict[str, Any]:
         """Append one batch, or several."""
-        check_size(len(request.body), BODY_BYTES_MAX)
+        check_size(len(request.body), BODY_BYTES_MAX_DEFAULT)
         kind = request.headers.get(b"content-type")
         if kind == APPENDS_TYPE:
             return {"results": self._append_all(request.body)}

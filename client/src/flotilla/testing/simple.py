@@ -5,6 +5,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
 
+from flotilla.limits import (
+    CLIENT_SILENCE_S_DEFAULT,
+    MESSAGE_BYTES_MAX_DEFAULT,
+    PARTITIONS_DEFAULT,
+    REPLICATION_DEFAULT,
+)
 from flotilla.protocol import simple_params
 from flotilla.protocol.errors import Refusal, not_found
 from flotilla.protocol.simple import (
@@ -21,11 +27,10 @@ from flotilla.records import NO_PRODUCER as NO_PRODUCER_ID
 from flotilla.records import encode
 from flotilla.testing.partition import Partition
 from flotilla.testing.routing import Routes, simple_handler
-from flotilla.testing.state import MESSAGE_BYTES_MAX, ClusterState, Settings, Topic
+from flotilla.testing.state import ClusterState, Settings, Topic
 
 C = TypeVar("C", bound="RegisteredClient")
 
-_INACTIVE_S = 30.0  # a client without requests for this time is inactive
 _NO_PARTITION_FOR_SEQUENCE = "'sequence' requires 'partition_index': sequences are counted per partition."
 
 
@@ -131,14 +136,16 @@ class SimpleApi:
 
     def register_producer(self, params: simple_params.RegisterProducer) -> dict[str, Any]:
         """Register a producer; create the topic if it does not exist."""
-        topic = self._state.topics.get(params.topic) or self._state.create(params.topic, 2, 3, Settings())
+        topic = self._state.topics.get(params.topic)
+        if topic is None:
+            topic = self._state.create(params.topic, PARTITIONS_DEFAULT, REPLICATION_DEFAULT, Settings())
         producer = Producer(self._state.draw_id(), topic.id, self._clock())
         self._producers[producer.id] = producer
         return {"producer_id": producer.id}
 
     def produce(self, params: simple_params.Produce) -> dict[str, Any]:
         """Append one message."""
-        value = read_message(params, MESSAGE_BYTES_MAX)
+        value = read_message(params, MESSAGE_BYTES_MAX_DEFAULT)
         topic = self._require(params.topic, params.partition_index, BAD_PARTITION_TO_PRODUCE)
         producer = self._producers.get(params.producer_id)
         if producer is None or producer.topic_id != topic.id:
@@ -229,7 +236,7 @@ class SimpleApi:
     def _status(self, client: RegisteredClient) -> dict[str, str]:
         """Return the topic and status of a client; nothing if the topic was deleted."""
         topic = self._state.by_id(client.topic_id)
-        is_active = self._clock() - client.seen <= _INACTIVE_S
+        is_active = self._clock() - client.seen <= CLIENT_SILENCE_S_DEFAULT
         return {} if topic is None else {"topic": topic.name, "status": "active" if is_active else "inactive"}
 
 

@@ -9,14 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flotilla.groups.state import GroupTopic, Topology
-from flotilla.limits import PARTITIONS_MAX, PARTITIONS_TOTAL_MAX, RETENTION_MS_DEFAULT, TOPICS_MAX
+from flotilla.limits import (
+    BODY_BYTES_MAX_DEFAULT,
+    MESSAGE_BYTES_MAX_DEFAULT,
+    PARTITIONS_MAX,
+    PARTITIONS_TOTAL_MAX,
+    RETENTION_MS_DEFAULT,
+    TOPICS_MAX,
+)
 from flotilla.protocol.errors import Refusal, not_found
 from flotilla.protocol.simple import EXISTS, NO_TOPIC
 from flotilla.records import BATCH_BYTES_MAX, RECORDS_MAX
 from flotilla.testing.partition import Partition
 
-MESSAGE_BYTES_MAX = 1 << 20
-BODY_BYTES_MAX = 32 << 20
 BY_ID = "id:"
 _ID_BYTES = 16
 _SHOWN_MAX = 200
@@ -208,8 +213,8 @@ class ClusterState:
             "limits": {
                 "batch_bytes_max": BATCH_BYTES_MAX,
                 "batch_records_max": RECORDS_MAX,
-                "body_bytes_max": BODY_BYTES_MAX,
-                "message_bytes_max": MESSAGE_BYTES_MAX,
+                "body_bytes_max": BODY_BYTES_MAX_DEFAULT,
+                "message_bytes_max": MESSAGE_BYTES_MAX_DEFAULT,
                 "partitions_max": PARTITIONS_MAX,
                 "partitions_total_max": PARTITIONS_TOTAL_MAX,
                 "topics_max": TOPICS_MAX,
