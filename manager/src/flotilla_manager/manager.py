@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from flotilla.net import Disconnected, Pool
+from flotilla.protocol.responses import SimpleBrokerResponse
 from flotilla_manager.access import ManagerAccess, TokenCache, system_headers
 from flotilla_manager.clients import LivenessTracker, Producers
 from flotilla_manager.consumers import Consumers
@@ -268,15 +269,15 @@ class Manager:
         snapshot = self.snapshot
         held = replicas_per_broker(snapshot.topics)
         return [
-            {
-                "broker_id": one.id,
-                "broker_host": one.address,
-                "broker_name": one.name,
-                "rack": one.rack,
-                "status": "active" if one.active else "inactive",
-                "deactivated": one.cordoned,
-                "replicas": held.get(one.id, 0),
-            }
+            SimpleBrokerResponse(
+                broker_id=one.id,
+                broker_host=one.address,
+                broker_name=one.name,
+                rack=one.rack,
+                status="active" if one.active else "inactive",
+                deactivated=one.cordoned,
+                replicas=held.get(one.id, 0),
+            ).to_dict()
             for one in snapshot.brokers
             if not one.removed
         ]

@@ -7,6 +7,7 @@ from typing import Any
 from flotilla import __version__
 from flotilla.protocol import simple_params
 from flotilla.protocol.errors import Refusal
+from flotilla.protocol.responses import SimpleBrokerResponse
 from flotilla.testing.routing import Routes, simple_handler
 from flotilla.testing.state import Broker, ClusterState
 
@@ -46,15 +47,15 @@ class AdminApi:
         """List the brokers."""
         return {
             "brokers": [
-                {
-                    "broker_id": one.id,
-                    "broker_host": one.host,
-                    "broker_name": one.name,
-                    "rack": None,
-                    "status": "active",
-                    "deactivated": one.cordoned,
-                    "replicas": self._state.count_replicas(one),
-                }
+                SimpleBrokerResponse(
+                    broker_id=one.id,
+                    broker_host=one.host,
+                    broker_name=one.name,
+                    rack=None,
+                    status="active",
+                    deactivated=one.cordoned,
+                    replicas=self._state.count_replicas(one),
+                ).to_dict()
                 for one in self._state.brokers
             ]
         }

@@ -12,14 +12,19 @@ from flotilla.groups.state import GroupTopic, Topology
 from flotilla.limits import (
     BODY_BYTES_MAX_DEFAULT,
     MESSAGE_BYTES_MAX_DEFAULT,
-    PARTITIONS_MAX,
     PARTITIONS_TOTAL_MAX,
     RETENTION_MS_DEFAULT,
     TOPICS_MAX,
 )
 from flotilla.protocol.errors import Refusal, not_found
+from flotilla.protocol.responses import (
+    BrokerResponse,
+    LimitsResponse,
+    MetadataResponse,
+    PartitionResponse,
+    TopicResponse,
+)
 from flotilla.protocol.simple import EXISTS, NO_TOPIC
-from flotilla.records import BATCH_BYTES_MAX, RECORDS_MAX
 from flotilla.testing.partition import Partition
 
 BY_ID = "id:"
@@ -175,48 +180,36 @@ class ClusterState:
 
     def describe(self, topic: Topic) -> dict[str, Any]:
         """Describe a topic for the v1 API."""
+        return self._describe(topic).to_dict()
+
+    def _describe(self, topic: Topic) -> TopicResponse:
         settings = topic.settings
-        return {
-            "name": topic.name,
-            "id": topic.id,
-            "replication": topic.replication,
-            "retention_ms": settings.retention_ms,
-            "retention_bytes": settings.retention_bytes,
-            "batch_bytes_max": settings.batch_bytes_max,
-            "compression": settings.compression,
-            "owner": None,
-            "partitions": [
-                {"index": at, "epoch": 1, "replicas": (held := self.replicas(topic, at)), "leader": held[0]}
+        return TopicResponse(
+            name=topic.name,
+            id=topic.id,
+            replication=topic.replication,
+            retention_ms=settings.retention_ms,
+            retention_bytes=settings.retention_bytes,
+            batch_bytes_max=settings.batch_bytes_max,
+            compression=settings.compression,
+            owner=None,
+            partitions=[
+                PartitionResponse(index=at, epoch=1, replicas=(held := self.replicas(topic, at)), leader=held[0])
                 for at in range(len(topic.partitions))
             ],
-        }
+        )
 
     def metadata(self, names: list[str] | None) -> dict[str, Any]:
         """Return the metadata of all topics, or of the named ones."""
         found = self.topics.values() if names is None else filter(None, map(self.topics.get, dict.fromkeys(names)))
-        return {
-            "version": self.version,
-            "cluster_id": self._cluster_id,
-            "topics": [self.describe(topic) for topic in found],
-            "missing": [name for name in names or () if name not in self.topics],
-            "brokers": [
-                {
-                    "id": one.id,
-                    "name": one.name,
-                    "url": one.url,
-                    "rack": None,
-                    "active": True,
-                    "cordoned": one.cordoned,
-                }
+        return MetadataResponse(
+            version=self.version,
+            cluster_id=self._cluster_id,
+            topics=[self._describe(topic) for topic in found],
+            missing=[name for name in names or () if name not in self.topics],
+            brokers=[
+                BrokerResponse(id=one.id, name=one.name, url=one.url, rack=None, active=True, cordoned=one.cordoned)
                 for one in self.brokers
             ],
-            "limits": {
-                "batch_bytes_max": BATCH_BYTES_MAX,
-                "batch_records_max": RECORDS_MAX,
-                "body_bytes_max": BODY_BYTES_MAX_DEFAULT,
-                "message_bytes_max": MESSAGE_BYTES_MAX_DEFAULT,
-                "partitions_max": PARTITIONS_MAX,
-                "partitions_total_max": PARTITIONS_TOTAL_MAX,
-                "topics_max": TOPICS_MAX,
-            },
-        }
+            limits=LimitsResponse(body_bytes_max=BODY_BYTES_MAX_DEFAULT, message_bytes_max=MESSAGE_BYTES_MAX_DEFAULT),
+        ).to_dict()

@@ -12,10 +12,16 @@ from fastapi import APIRouter, Body, Path, Query, Request
 from pydantic.config import JsonDict
 
 from flotilla.access import Scope
-from flotilla.limits import INT64_MAX, PARTITIONS_MAX, PARTITIONS_TOTAL_MAX, TOPICS_MAX
+from flotilla.limits import INT64_MAX
 from flotilla.protocol import topics
 from flotilla.protocol.errors import Refusal, not_found
-from flotilla.records import BATCH_BYTES_MAX, RECORDS_MAX
+from flotilla.protocol.responses import (
+    BrokerResponse,
+    LimitsResponse,
+    MetadataResponse,
+    PartitionResponse,
+    TopicResponse,
+)
 from flotilla_manager.api.bodies import AsStruct
 from flotilla_manager.api.delete_records import add_delete_records
 from flotilla_manager.manager import Manager
@@ -64,33 +70,28 @@ def _add_metadata(router: APIRouter, manager: Manager) -> None:
         wanted = (
             snapshot.ready.values() if topic is None else filter(None, map(snapshot.ready.get, dict.fromkeys(topic)))
         )
-        return {
-            "version": snapshot.version,
-            "cluster_id": snapshot.cluster_id,
-            "topics": [describe(manager, one) for one in wanted if caller.sees(one.name)],
-            "missing": missing,
-            "brokers": [
-                {
-                    "id": one.id,
-                    "name": one.name,
-                    "url": one.url,
-                    "rack": one.rack,
-                    "active": one.active,
-                    "cordoned": one.cordoned,
-                }
+        return MetadataResponse(
+            version=snapshot.version,
+            cluster_id=snapshot.cluster_id,
+            topics=[_describe(manager, one) for one in wanted if caller.sees(one.name)],
+            missing=missing,
+            brokers=[
+                BrokerResponse(
+                    id=one.id,
+                    name=one.name,
+                    url=one.url,
+                    rack=one.rack,
+                    active=one.active,
+                    cordoned=one.cordoned,
+                )
                 for one in snapshot.brokers
                 if not one.removed
             ],
-            "limits": {
-                "batch_bytes_max": BATCH_BYTES_MAX,
-                "batch_records_max": RECORDS_MAX,
-                "body_bytes_max": manager.settings.body_bytes_max,
-                "message_bytes_max": manager.settings.message_bytes_max,
-                "partitions_max": PARTITIONS_MAX,
-                "partitions_total_max": PARTITIONS_TOTAL_MAX,
-                "topics_max": TOPICS_MAX,
-            },
-        }
+            limits=LimitsResponse(
+                body_bytes_max=manager.settings.body_bytes_max,
+                message_bytes_max=manager.settings.message_bytes_max,
+            ),
+        ).to_dict()
 
     @router.get("/topics/{name}/offsets", tags=["records"])
     async def offsets(
@@ -187,22 +188,26 @@ async def _offsets(manager: Manager, topic: Topic, index: int, query: str) -> di
 
 def describe(manager: Manager, topic: Topic) -> dict[str, Any]:
     """Describe a topic, as in the metadata."""
-    return {
-        "name": topic.name,
-        "id": topic.id,
-        "replication": topic.replication,
-        "retention_ms": topic.retention_ms,
-        "retention_bytes": topic.retention_bytes,
-        "batch_bytes_max": topic.batch_bytes_max,
-        "compression": topic.compression,
-        "owner": topic.owner,
-        "partitions": [
-            {
-                "index": one.index,
-                "epoch": one.epoch,
-                "replicas": list(one.members),
-                "leader": manager.gateway.leaders.guess(topic, one),
-            }
+    return _describe(manager, topic).to_dict()
+
+
+def _describe(manager: Manager, topic: Topic) -> TopicResponse:
+    return TopicResponse(
+        name=topic.name,
+        id=topic.id,
+        replication=topic.replication,
+        retention_ms=topic.retention_ms,
+        retention_bytes=topic.retention_bytes,
+        batch_bytes_max=topic.batch_bytes_max,
+        compression=topic.compression,
+        owner=topic.owner,
+        partitions=[
+            PartitionResponse(
+                index=one.index,
+                epoch=one.epoch,
+                replicas=one.members,
+                leader=manager.gateway.leaders.guess(topic, one),
+            )
             for one in topic.partitions
         ],
-    }
+    )
