@@ -14,7 +14,8 @@ import httpx
 from fastapi import APIRouter, FastAPI
 from starlette.routing import BaseRoute, Route
 
-from flotilla.access import AccessTable, Grant, Token, digest_of, system_token
+from flotilla.access import Grant, Token, digest_of, system_token
+from flotilla_server.access_table import AccessTable
 from flotilla_server.authorization import Authorizer, Rule
 
 SECRET = "the secret of all servers"  # noqa: S105 - used only in tests

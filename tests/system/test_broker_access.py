@@ -12,10 +12,10 @@ import httpx
 import msgspec
 import pytest
 
-from flotilla.access import AccessTable
 from flotilla.records import decode, encode, split
 from flotilla_broker.access import FILE, write_table
 from flotilla_broker.api.app import RULES
+from flotilla_server.access_table import AccessTable
 from flotilla_server.authorization import Authorizer
 from flotilla_server.docs import VERSION
 from support.access import ENVIRONMENT, SYSTEM, Row, TableManager, bearer, hold, row, statuses_of, table_of

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from flotilla.access import TABLE_BYTES_MAX, Access, AccessTable
+from flotilla_server.access_table import TABLE_BYTES_MAX, AccessTable
+from flotilla_server.callers import Access
 
 logger = logging.getLogger(__name__)
 

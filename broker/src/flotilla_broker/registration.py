@@ -12,10 +12,11 @@ from ssl import SSLContext
 
 import msgspec
 
-from flotilla.access import TABLE_BYTES_MAX, system_token
+from flotilla.access import system_token
 from flotilla.net import Disconnected, Pool, Response
 from flotilla_broker.api.descriptions import describe_broken, describe_broker, summarize
 from flotilla_broker.server import Broker
+from flotilla_server.access_table import TABLE_BYTES_MAX
 
 logger = logging.getLogger(__name__)
 

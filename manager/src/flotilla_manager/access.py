@@ -9,11 +9,13 @@ expire.
 import asyncio
 from collections.abc import Callable
 
-from flotilla.access import Access, AccessTable, Caller, NotAuthenticated, system_token
+from flotilla.access import system_token
 from flotilla.protocol.errors import Refusal
 from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Snapshot
+from flotilla_server.access_table import AccessTable
+from flotilla_server.callers import Access, Caller, NotAuthenticated
 
 Header = tuple[str, str]
 _LOOK_S = 0.1  # shortest interval of refreshes for unknown tokens

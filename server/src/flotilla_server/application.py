@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from flotilla.access import Caller
 from flotilla.protocol.asgi import (
     ClientDisconnected,
     Endpoint,
@@ -24,6 +23,7 @@ from flotilla.protocol.asgi import (
 from flotilla.protocol.errors import Refusal, internal_error, unknown_path
 from flotilla_server import request_ids
 from flotilla_server.authorization import Authorizer, caller_of
+from flotilla_server.callers import Caller
 from flotilla_server.quotas import Quotas
 
 logger = logging.getLogger(__name__)

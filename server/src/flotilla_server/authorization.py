@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from flotilla.access import ANONYMOUS, UNRESTRICTED, Access, Caller, NotAuthenticated
 from flotilla.access import Scope as Permission
-from flotilla.access.callers import INVALID
 from flotilla.protocol.asgi import Scope
 from flotilla.protocol.errors import Refusal, unknown_path
+from flotilla_server.callers import ANONYMOUS, INVALID, UNRESTRICTED, Access, Caller, NotAuthenticated
 
 TOPIC = "{name}"
 _AUTHORIZATION = b"authorization"

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flotilla.access import AccessTable, NotAuthenticated
 from flotilla_broker import access as module
 from flotilla_broker.access import FILE, StoredAccess, read_table, write_table
+from flotilla_server.access_table import AccessTable
+from flotilla_server.callers import NotAuthenticated
 from support.access import SECRET, SYSTEM, hold, table_of
 
 ONE, TWO = hold("produce:orders"), hold("consume:*")

@@ -11,7 +11,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from flotilla.access import AccessTable, Caller, Grant, NotAuthenticated, Scope, system_token
+from flotilla.access import Grant, Scope, system_token
 from flotilla.net import Pool, Response
 from flotilla.protocol.errors import Refusal
 from flotilla_manager.access import ManagerAccess, TokenCache, system_headers
@@ -25,6 +25,8 @@ from flotilla_manager.planning import Campaign, CloseReplica
 from flotilla_manager.routing.gateway import Gateway
 from flotilla_manager.writer.commands import CommandFailed, Commands
 from flotilla_manager.writer.tokens import TokenService, TokenSpec
+from flotilla_server.access_table import AccessTable
+from flotilla_server.callers import Caller, NotAuthenticated
 from support.access import SECRET, SYSTEM, Holder, hold
 from support.metadata import a_broker
 from support.writer_harness import Bench, WriterHarness, on_bench

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from flotilla.access import UNRESTRICTED, Caller
 from flotilla.net import Pool, Response
 from flotilla.net.codes import RESOURCES, Resource
 from flotilla.protocol.asgi import ClientDisconnected, Scope
@@ -26,6 +25,7 @@ from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import DatabaseUnavailable, OutcomeUnknown
 from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Snapshot, Topic
+from flotilla_server.callers import UNRESTRICTED, Caller
 from flotilla_server.limits import InFlight
 from support.access import hold
 from unit.manager.dataplane import LOST, UNREACHABLE, Answer, make_snapshot, make_topic, on_virtual_time, scripted

@@ -4,9 +4,11 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from flotilla.access import Access, AccessTable, Scope
+from flotilla.access import Scope
 from flotilla_server.access_docs import describe_access
+from flotilla_server.access_table import AccessTable
 from flotilla_server.authorization import OPEN_RULES, Authorizer, Need, OnTopic, Rule
+from flotilla_server.callers import Access
 
 RULES = (
     *OPEN_RULES,

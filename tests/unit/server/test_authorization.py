@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from flotilla.access import ANONYMOUS, SYSTEM, UNRESTRICTED, Access, AccessTable, Grant, Token, digest_of, system_token
+from flotilla.access import Grant, Token, digest_of, system_token
 from flotilla.access import Scope as Permission
 from flotilla.protocol.asgi import JSON, Receive, Scope, Send, respond
 from flotilla.protocol.errors import Refusal
+from flotilla_server.access_table import AccessTable
 from flotilla_server.application import Application
 from flotilla_server.authorization import OPEN_RULES, Authorizer, Need, OnTopic, Rule, caller_of, recheck, require
+from flotilla_server.callers import ANONYMOUS, SYSTEM, UNRESTRICTED, Access
 from unit.server.test_application import ask
 
 SECRET = b"a secret of all servers"

@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flotilla.access import Access, AccessTable, Token
+from flotilla.access import Token
 from flotilla.protocol.asgi import Endpoint, Receive, Scope, Send, content_length, read_body, respond
 from flotilla.protocol.errors import Refusal
+from flotilla_server.access_table import AccessTable
 from flotilla_server.application import Application
 from flotilla_server.authorization import Authorizer, Need, Rule
+from flotilla_server.callers import Access
 from flotilla_server.quotas import ACCOUNTS_MAX, BYTES, IN_FLIGHT, REQUESTS, Bucket, Quotas
 from support.access import Holder, hold, limited
 

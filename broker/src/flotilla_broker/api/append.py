@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from flotilla.access import Caller
 from flotilla.access import Scope as Permission
 from flotilla.protocol.appends import (
     APPENDS_TYPE,
@@ -44,6 +43,7 @@ from flotilla_broker.partition.partition import Partition
 from flotilla_broker.raft import NotLeader
 from flotilla_broker.server import Broker
 from flotilla_server.authorization import caller_of
+from flotilla_server.callers import Caller
 from flotilla_server.limits import InFlight
 
 

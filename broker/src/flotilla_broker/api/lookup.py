@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from flotilla.access import Caller
 from flotilla.access import Scope as Permission
 from flotilla.protocol.errors import Refusal
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.raft import NotLeader
 from flotilla_broker.server import Broker
 from flotilla_server.authorization import missing_scope
+from flotilla_server.callers import Caller
 
 BY_ID = "id:"
 

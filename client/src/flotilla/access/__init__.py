@@ -1,12 +1,10 @@
-"""Access control: tokens, their grants, and authenticated callers.
+"""Tokens and their grants.
 
-Pure: the clock, randomness and tables are arguments. Only its holder knows the text of a token; servers store its
-digest. `flotilla_server.authorization` checks HTTP requests, and managers store the tokens.
+Pure: randomness is an argument. Only its holder knows the text of a token; servers store its digest. The command checks
+grants, and the fake of `flotilla.testing` creates tokens; authentication is in `flotilla_server.callers`.
 """
 
-from flotilla.access.callers import ANONYMOUS, SYSTEM, UNRESTRICTED, Access, Caller, NotAuthenticated
 from flotilla.access.grants import GRANT_RULE, Grant, GrantInvalid, Scope
-from flotilla.access.table import TABLE_BYTES_MAX, TOKENS_MAX, AccessTable, TableInvalid
 from flotilla.access.tokens import (
     NAME_RULE,
     Token,
@@ -18,21 +16,11 @@ from flotilla.access.tokens import (
 )
 
 __all__ = [
-    "ANONYMOUS",
     "GRANT_RULE",
     "NAME_RULE",
-    "SYSTEM",
-    "TABLE_BYTES_MAX",
-    "TOKENS_MAX",
-    "UNRESTRICTED",
-    "Access",
-    "AccessTable",
-    "Caller",
     "Grant",
     "GrantInvalid",
-    "NotAuthenticated",
     "Scope",
-    "TableInvalid",
     "Token",
     "TokenInvalid",
     "digest_of",

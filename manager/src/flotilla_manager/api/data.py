@@ -7,7 +7,6 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from flotilla.access import Caller
 from flotilla.access import Scope as Permission
 from flotilla.net import Response
 from flotilla.protocol.appends import (
@@ -42,6 +41,7 @@ from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.model import Topic
 from flotilla_manager.routing.gateway import offsets_in
 from flotilla_server.authorization import caller_of, missing_scope, recheck, require_scope
+from flotilla_server.callers import Caller
 from flotilla_server.limits import InFlight
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from flotilla import __version__
-from flotilla.access import Caller, Scope
+from flotilla.access import Scope
 from flotilla.protocol import simple_params
 from flotilla.protocol.errors import Refusal, not_found
 from flotilla.protocol.simple import (
@@ -25,6 +25,7 @@ from flotilla_manager.manager import Manager
 from flotilla_manager.model import Topic
 from flotilla_manager.routing.batching import batch_bytes
 from flotilla_server.authorization import require_scope
+from flotilla_server.callers import Caller
 
 T = TypeVar("T")
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, select
 
-from flotilla.access import TOKENS_MAX, Grant, Token
+from flotilla.access import Grant, Token
 from flotilla_manager.metadata import tables
 from flotilla_manager.metadata.database import Database
 from flotilla_manager.metadata.errors import IdTaken, TooManyTokens
 from flotilla_manager.metadata.upsert import insert_missing
+from flotilla_server.access_table import TOKENS_MAX
 
 logger = logging.getLogger(__name__)
 

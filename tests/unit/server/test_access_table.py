@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flotilla.access import TABLE_BYTES_MAX, TOKENS_MAX, AccessTable, Grant, Scope, TableInvalid, Token
+from flotilla.access import Grant, Scope, Token
+from flotilla_server.access_table import TABLE_BYTES_MAX, TOKENS_MAX, AccessTable, TableInvalid
 
 TOKEN = Token(
     id="00000000000000aa", name="one", digest="ab" * 32, grants=(Grant(Scope.PRODUCE, "orders.*"), Grant(Scope.ADMIN)),

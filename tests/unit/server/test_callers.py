@@ -9,19 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flotilla.access import (
-    ANONYMOUS,
-    SYSTEM,
-    UNRESTRICTED,
-    Access,
-    AccessTable,
-    Grant,
-    NotAuthenticated,
-    Scope,
-    Token,
-    digest_of,
-    system_token,
-)
+from flotilla.access import Grant, Scope, Token, digest_of, system_token
+from flotilla_server.access_table import AccessTable
+from flotilla_server.callers import ANONYMOUS, SYSTEM, UNRESTRICTED, Access, NotAuthenticated
 
 SECRET = b"a secret of all servers"
 NOW_MS = 1_000_000

@@ -10,8 +10,8 @@ import hmac
 from collections.abc import Callable
 
 from flotilla.access.grants import Grant, Scope
-from flotilla.access.table import AccessTable
 from flotilla.access.tokens import PREFIX, Token, system_token
+from flotilla_server.access_table import AccessTable
 
 MISSING = "a token is missing: send Authorization: Bearer …"
 INVALID = "the token is not valid"
