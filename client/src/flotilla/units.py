@@ -3,10 +3,11 @@
 Sizes have binary units, in both notations: 64MiB, and 64Mi as in Kubernetes. Output has the first one.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 _SIZES = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _PARSED_SIZES = {**_SIZES, **{unit[:-1]: size for unit, size in _SIZES.items() if unit}}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 
@@ -43,6 +44,16 @@ def parse_time(text: str) -> datetime:
     except ValueError:
         raise ValueError(f"{text!r} is not a time: use ISO 8601, as in 2026-01-31 or 2026-01-31T12:00:00Z") from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def parse_timestamp(text: str, now: datetime) -> datetime:
+    """Parse a timestamp, or a negative duration such as -1h; not before 1970, as no record is. Raises ValueError."""
+    try:
+        is_ago = text.startswith("-")
+        found = now - timedelta(seconds=parse_duration_s(text[1:])) if is_ago else parse_time(text)
+        return max(found, _EPOCH)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{error}, or a negative duration, such as -1h") from error
 
 
 def write_size(size: int) -> str:

@@ -7,6 +7,7 @@ import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TypedDict
@@ -198,3 +199,14 @@ def require(holds: bool, name: str, rule: str, value: object = _HIDDEN) -> None:
 def require_seconds(value: float, name: str) -> None:
     """Raise ConfigInvalid unless a time limit is valid."""
     require(0.0 < value <= _S_MAX, name, f"more than 0 and at most {_S_MAX:g} seconds", value)
+
+
+def to_ms(moment: datetime | int, name: str) -> int:
+    """Convert a timestamp to milliseconds. Raises ConfigInvalid, which names the option."""
+    if isinstance(moment, datetime):
+        require(moment.tzinfo is not None, name, "a datetime with a time zone, as in datetime.now(UTC)", moment)
+        found = int(moment.timestamp() * 1000)
+    else:
+        found = moment
+    require(found >= 0, name, "1970 or later", moment)
+    return found

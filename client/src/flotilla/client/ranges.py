@@ -11,8 +11,7 @@ from datetime import datetime
 from numbers import Integral
 from typing import TypedDict
 
-from flotilla.client.admin.timestamps import to_ms
-from flotilla.client.config import OnGone, require
+from flotilla.client.config import OnGone, require, to_ms
 from flotilla.client.errors import ConfigInvalid, OffsetOutOfRange
 from flotilla.client.positions import EARLIEST, LATEST
 

@@ -22,8 +22,8 @@ from flotilla.command.errors import CommandError, InputInvalid
 from flotilla.command.formats import TAB, Format, parse_format
 from flotilla.command.interrupts import Interrupts, handle_interrupts
 from flotilla.command.output import progress
-from flotilla.command.timestamps import parse_timestamp
 from flotilla.records import BatchInvalid
+from flotilla.units import parse_timestamp
 
 _BLOCK_BYTES = 1 << 20
 

@@ -26,8 +26,7 @@ from flotilla.command.output import (
     print_lines,
     print_message,
 )
-from flotilla.command.timestamps import parse_timestamp
-from flotilla.units import write_duration
+from flotilla.units import parse_timestamp, write_duration
 
 
 def _reset_target(text: str) -> datetime | Literal["earliest", "latest"]:

@@ -9,9 +9,8 @@ from urllib.parse import quote
 import msgspec
 
 from flotilla.client.admin.results import GroupDescription, GroupListing, GroupOffset, GroupReset
-from flotilla.client.admin.timestamps import to_ms
 from flotilla.client.cluster import ManagerClient, read_as
-from flotilla.client.config import require
+from flotilla.client.config import require, to_ms
 from flotilla.client.errors import NotFound, TopicMissing
 
 GROUPS = "/v1/groups"

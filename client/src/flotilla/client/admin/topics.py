@@ -9,9 +9,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from flotilla.client.admin.results import PartitionDescription, PartitionOffsets
-from flotilla.client.admin.timestamps import to_ms
 from flotilla.client.cluster import Cluster, ManagerClient, TopicInfo, read_as
-from flotilla.client.config import require
+from flotilla.client.config import require, to_ms
 from flotilla.client.errors import TopicExists, TopicMissing
 from flotilla.limits import PARTITIONS_DEFAULT, REPLICATION_DEFAULT, CompressionName
 
