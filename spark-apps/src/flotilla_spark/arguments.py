@@ -120,7 +120,11 @@ def parse_count(text: str) -> int:
 
 
 def parse_duration(text: str) -> str:
-    """Parse a duration such as 30s; return it in Spark's notation."""
+    """Parse a duration such as 30s or '5 minutes'; return it in Spark's notation.
+
+    `flotilla.units` does not accept Spark's own notation, which works here, too: with spaces, capitals and whole words.
+    And it returns seconds, while Spark takes text and shows it as it is.
+    """
     found = _TIME.fullmatch(text.strip().lower())
     if found is None or int(found[1]) < 1:
         raise argparse.ArgumentTypeError(f"'{text}': expected a number and a unit, e.g. 30s or '5 minutes'")
