@@ -355,7 +355,7 @@ def test_request_for_one_topic_never_reaches_another_with_its_name(broker: Broke
     def order(topic_id: str) -> None:
         path = f"/v1/replicas/{topic_id}/0/1"
         broker.put(path, {"writer_epoch": 1, "topic": "again", "members": [broker.id]})
-        broker.post(f"{path}/stand", {"writer_epoch": 1})
+        broker.post(f"{path}/campaign", {"writer_epoch": 1})
         wait_until("a leader", lambda: broker.get(path)["settled"])
 
     def send(topic: str) -> httpx.Response:

@@ -80,6 +80,8 @@ TABLE = [
         json={**ORDER, "brokers": {}}),
     row(f"PUT {REPLICA}/0/1",                                 401, 401, 403, 403, 403, 403, 403, 400,
         json={**ORDER, "topic": "orders", "members": ["0" * 32]}),  # this broker is not among them
+    row(f"POST {REPLICA}/1/1/campaign",                       401, 401, 403, 403, 403, 403, 403, 200, json=ORDER),
+    row(f"POST {REPLICA}/1/1/transfer-leadership",            401, 401, 403, 403, 403, 403, 403, 421, json=ORDER),
     row(f"POST {REPLICA}/1/1/stand",                          401, 401, 403, 403, 403, 403, 403, 200, json=ORDER),
     row(f"POST {REPLICA}/1/1/hand-over",                      401, 401, 403, 403, 403, 403, 403, 421, json=ORDER),
     row(f"POST {REPLICA}/1/1/seal",                           401, 401, 403, 403, 403, 403, 403, 200, json=ORDER),

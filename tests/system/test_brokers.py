@@ -218,7 +218,7 @@ def test_new_partition_has_a_leader_as_soon_as_a_member_is_asked_to_campaign(tmp
         cluster.create("t")
         chosen = cluster.brokers[1]
         path = f"/v1/replicas/{'1' * 32}/0/1"
-        assert chosen.post(f"{path}/stand", {"writer_epoch": 1})["topic"] == "t"
+        assert chosen.post(f"{path}/campaign", {"writer_epoch": 1})["topic"] == "t"
         assert cluster.leader(timeout_s=20) is chosen, "long before any election timeout"
         term = chosen.get(path)["term"]
         other = cluster.brokers[0]
@@ -234,7 +234,7 @@ def test_commands_for_a_leader_name_the_current_one(tmp_path: Path) -> None:
         other = next(broker for broker in cluster.brokers if broker is not leader)
         path = f"/v1/replicas/{'1' * 32}/0/1"
         wait_until("the leader to be known", lambda: other.get(path)["leader"] == leader.id)
-        for order in ("seal", "hand-over"):
+        for order in ("seal", "transfer-leadership", "hand-over"):
             answer = other.request("POST", f"{path}/{order}", json={"writer_epoch": 1})
             assert (answer.status_code, answer.json()["code"]) == (421, "not_leader")
             assert answer.json()["details"]["leader"] == {"id": leader.id, "url": leader.url}

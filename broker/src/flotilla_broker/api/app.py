@@ -17,6 +17,7 @@ from flotilla_server.quotas import Quotas
 
 _COMMAND_BYTES_MAX = 4 << 20
 _REPLICA = "/v1/replicas/{topic_id}/{partition}/{epoch}"
+_REPLICA_COMMANDS = ("seal", "campaign", "transfer-leadership", "stand", "hand-over")  # the last two: aliases until 0.4
 
 # A path without a rule does not exist. Endpoints of records check the scope on the topic in their parameters. Commands
 # need the token of servers: with any other token, its holder could control brokers.
@@ -30,7 +31,7 @@ RULES = (
     Rule(("GET",), _REPLICA, Need.ADMIN),
     Rule(("PUT",), "/v1/brokers", Need.SYSTEM),
     Rule(("PUT", "DELETE"), _REPLICA, Need.SYSTEM),
-    *(Rule(("POST",), f"{_REPLICA}/{command}", Need.SYSTEM) for command in ("seal", "stand", "hand-over")),
+    *(Rule(("POST",), f"{_REPLICA}/{command}", Need.SYSTEM) for command in _REPLICA_COMMANDS),
 )
 
 

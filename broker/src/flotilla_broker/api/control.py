@@ -215,7 +215,8 @@ def _add_leader_commands(app: FastAPI, broker: Broker, lookup: Lookup) -> None:
         await broker.durable()
         return describe(found)
 
-    @app.post(f"{_REPLICA}/stand", tags=["commands"], summary="Start an election")
+    @app.post(f"{_REPLICA}/stand", tags=["commands"], summary="Alias of campaign until 0.4", deprecated=True)
+    @app.post(f"{_REPLICA}/campaign", tags=["commands"], summary="Start an election")
     async def campaign(topic_id: TopicId, partition: Count, epoch: Count, command: CampaignCommand) -> dict[str, Any]:
         """Start an election at once if there is no leader, without waiting for the election timeout."""
         await _check_command(broker, command.writer_epoch, command.cluster_id)
@@ -223,7 +224,10 @@ def _add_leader_commands(app: FastAPI, broker: Broker, lookup: Lookup) -> None:
         broker.campaign(found)
         return describe(found)
 
-    @app.post(f"{_REPLICA}/hand-over", tags=["commands"], summary="Transfer leadership")
+    @app.post(
+        f"{_REPLICA}/hand-over", tags=["commands"], summary="Alias of transfer-leadership until 0.4", deprecated=True
+    )
+    @app.post(f"{_REPLICA}/transfer-leadership", tags=["commands"], summary="Transfer leadership")
     async def transfer_leadership(
         topic_id: TopicId, partition: Count, epoch: Count, command: TransferLeadershipCommand
     ) -> dict[str, Any]:

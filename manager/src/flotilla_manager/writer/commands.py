@@ -137,6 +137,8 @@ def to_request(command: Command, epoch: int, cluster_id: str) -> tuple[str, str,
         return "PUT", target, {**common, "topic": command.topic, "members": list(command.members), **limits}
     if isinstance(command, CloseReplica):
         return "DELETE", f"{target}?writer_epoch={epoch}&cluster_id={cluster_id}", None
+    # Brokers of 0.2 know only hand-over and stand; brokers of 0.3 serve them as aliases of transfer-leadership and
+    # campaign. Call the new names from 0.4 on.
     if isinstance(command, TransferLeadership):
         return "POST", f"{target}/hand-over", {**common, "target": command.target}
     assert isinstance(command, Campaign)  # noqa: S101 - exhaustive
