@@ -268,7 +268,8 @@ def test_heartbeat_with_an_absurd_epoch_stops_the_writer_and_is_logged_with_its_
 
         wait_until("the writer to stop", has_stopped)
         assert fleet.writer.exit_code == BEHIND
-        assert f"broker {fleet.brokers[0].id} has received commands of writer epoch {1 << 62}" in fleet.writer.log()
+        label = claim.get("name") or f"{claim['host']}:{claim['port']}"
+        assert f"broker {label} has received commands of writer epoch {1 << 62}" in fleet.writer.log()
         fleet.writer.start()
         fleet.wait_ready()
         fleet.create("after")

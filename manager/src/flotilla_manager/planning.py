@@ -176,6 +176,15 @@ class _State:
         self.topics_held = {replica.topic_id for report in reports.values() for replica in report.replicas}
         self._replicas = {(name, *key_of(one)): one for name, report in reports.items() for one in report.replicas}
 
+    def label(self, broker: str) -> str:
+        """Return the name of a broker for users; its id if it is not registered."""
+        known = self.snapshot.brokers_by_id.get(broker)
+        return known.label if known is not None else broker
+
+    def list_labels(self, brokers: Iterable[str]) -> str:
+        """Return the names of brokers for users, in the order of their ids."""
+        return ", ".join(map(self.label, sorted(brokers)))
+
     def held(self, broker: str, topic: Topic, partition: Partition) -> Replica | None:
         """Return a broker's replica of the current epoch, damaged or not."""
         return self._replicas.get((broker, topic.id, partition.index, partition.epoch))
@@ -207,14 +216,15 @@ def _has_majority(replicas: Collection[object], partition: Partition) -> bool:
 def _behind(metadata: _State, reports: Iterable[Report]) -> Iterator[str]:
     """Yield what brokers know and the database does not."""
     for report in reports:
+        label = metadata.label(report.broker)
         if report.writer_epoch > (known := metadata.snapshot.writer.epoch):
             yield (
-                f"broker {report.broker} has received commands of writer epoch {report.writer_epoch}; "
+                f"broker {label} has received commands of writer epoch {report.writer_epoch}; "
                 f"the database has epoch {known}"
             )
         for replica in sorted(report.replicas, key=key_of):
             if (unknown := _unknown(metadata, replica)) is not None:
-                yield f"broker {report.broker} holds a replica of {unknown}"
+                yield f"broker {label} holds a replica of {unknown}"
 
 
 def _unknown(metadata: _State, replica: Replica) -> str | None:
@@ -232,7 +242,7 @@ def _unknown(metadata: _State, replica: Replica) -> str | None:
     if replica.epoch > partition.epoch:
         return f"{where} in epoch {replica.epoch}; the database has epoch {partition.epoch}"
     if replica.epoch == partition.epoch and set(replica.members) != set(partition.members):
-        theirs, ours = ", ".join(sorted(replica.members)), ", ".join(sorted(partition.members))
+        theirs, ours = metadata.list_labels(replica.members), metadata.list_labels(partition.members)
         return f"{where} in epoch {replica.epoch} with members {theirs}; the database has members {ours}"
     return None
 

@@ -74,8 +74,8 @@ def _without_topics(report: BrokerReport, deleted: Collection[str]) -> BrokerRep
 
 def _duplicate_reports(reports: Sequence[BrokerReport]) -> list[str]:
     ids = [report.broker.id for report in reports]
-    repeated = sorted({one for one in ids if ids.count(one) > 1})
-    return [f"broker {one} was given more than once; only its last report is used" for one in repeated]
+    repeated = {report.broker.id: report.broker.label for report in reports if ids.count(report.broker.id) > 1}
+    return [f"broker {repeated[one]} was given more than once; only its last report is used" for one in sorted(repeated)]
 
 
 def _find_cluster(reports: Iterable[BrokerReport], problems: list[str]) -> str | None:
@@ -83,7 +83,7 @@ def _find_cluster(reports: Iterable[BrokerReport], problems: list[str]) -> str |
     brokers: dict[str, list[str]] = defaultdict(list)
     for report in reports:
         if report.cluster_id is not None:
-            brokers[report.cluster_id].append(report.broker.id)
+            brokers[report.cluster_id].append(report.broker.label)
     if not brokers:
         problems.append("no broker reports a cluster id")
     if len(brokers) > 1:
@@ -187,28 +187,35 @@ def _find_partition(
     where = f"partition {index} of topic '{name}', epoch {epoch}"
     members = {tuple(sorted(replica.members)) for replica in holders.values()}
     if len(members) > 1:
-        problems.append(f"{where}: {_describe_members(holders)}; the partition is left out")
+        problems.append(f"{where}: {_describe_members(holders, reports)}; the partition is left out")
         return None
     (agreed,) = members
     problems += [
-        f"{where}: broker {member} is a member, but reports no replica"
+        f"{where}: broker {_label(member, reports)} is a member, but reports no replica"
         for member in agreed
         if member in reports and member not in holders
     ]
     if all(replica.broken for replica in holders.values()):
-        problems.append(f"{where}: all reported replicas are damaged ({_listed(sorted(holders))})")
+        damaged = _listed([_label(one, reports) for one in sorted(holders)])
+        problems.append(f"{where}: all reported replicas are damaged ({damaged})")
     leaders = [broker for broker, replica in holders.items() if replica.leads and broker in agreed]
     first = tuple(leaders) if len(leaders) == 1 else ()
     return Partition(index=index, epoch=epoch, members=(*first, *(one for one in agreed if one not in first)))
 
 
-def _describe_members(holders: ReplicasByBroker) -> str:
+def _describe_members(holders: ReplicasByBroker, reports: Mapping[str, BrokerReport]) -> str:
     brokers: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for broker, replica in sorted(holders.items()):
-        brokers[tuple(sorted(replica.members))].append(broker)
+        brokers[tuple(sorted(replica.members))].append(_label(broker, reports))
     return "; ".join(
-        f"members are {_listed(members)} according to {_listed(brokers[members])}" for members in sorted(brokers)
+        f"members are {_listed([_label(one, reports) for one in members])} according to {_listed(brokers[members])}"
+        for members in sorted(brokers)
     )
+
+
+def _label(broker: str, reports: Mapping[str, BrokerReport]) -> str:
+    """Return the name of a broker for users; its id if it has not reported."""
+    return reports[broker].broker.label if broker in reports else broker
 
 
 # -- across topics --------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ class AdminApi:
         if held:
             replicas = "1 replica" if held == 1 else f"{held} replicas"
             raise Refusal(
-                "conflict", f"Broker {broker.id} holds {replicas}; only a broker without replicas can be removed."
+                "conflict", f"Broker {broker.name} holds {replicas}; only a broker without replicas can be removed."
             )
         if len(self._state.brokers) == 1:
             raise Refusal("conflict", "This is the last broker; a fake needs at least one.")

@@ -240,7 +240,7 @@ class _Attempts:
 
     def lost(self, error: Exception, broker: Broker) -> None:
         """Record a missing response. Raises Refusal if the request must not be repeated."""
-        self._last = Refusal("unavailable", f"broker {broker.id} is unreachable")
+        self._last = Refusal("unavailable", f"broker {broker.label} is unreachable")
         if may_be_sent(error):
             self._set_in_doubt()
 

@@ -81,7 +81,7 @@ class BrokerService:
         if heartbeat.cluster_id in {None, snapshot.cluster_id}:
             return
         text = (
-            f"broker {heartbeat.id} belongs to cluster {heartbeat.cluster_id}; the database belongs to cluster "
+            f"broker {heartbeat.to_broker(None).label} belongs to cluster {heartbeat.cluster_id}; the database belongs to cluster "
             f"{snapshot.cluster_id}. If the database replaced a lost one, stop the writer and run "
             "flotilla admin rebuild-metadata"
         )

@@ -80,7 +80,7 @@ def remove(known: Broker | None, snapshot: Snapshot) -> Broker:
     if held:
         replicas = "1 replica" if held == 1 else f"{held} replicas"
         raise Refusal(
-            "conflict", f"Broker {broker.id} holds {replicas}; only a broker without replicas can be removed."
+            "conflict", f"Broker {broker.label} holds {replicas}; only a broker without replicas can be removed."
         )
     return replace(broker, removed=True, active=False)
 

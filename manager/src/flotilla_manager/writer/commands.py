@@ -52,7 +52,7 @@ class Commands:
                 timeout_s=_ORDER_S,
             )
         except (Disconnected, TimeoutError, OSError, ValueError) as error:  # ValueError: invalid address
-            raise BrokerUnreachable(f"broker {broker.id} at {broker.url} is unreachable: {error}") from error
+            raise BrokerUnreachable(f"broker {broker.label} at {broker.url} is unreachable: {error}") from error
         self._check(command, broker, response)
 
     def _check(self, command: Command, broker: Broker, response: Response) -> None:
@@ -60,7 +60,7 @@ class Commands:
             return
         refusal = refusal_in(response.body)
         kind = StaleWriterRejected if refusal.code == "stale_writer" else CommandFailed
-        raise kind(f"broker {broker.id} rejected {type(command).__name__}: {refusal.code}: {refusal}")
+        raise kind(f"broker {broker.label} rejected {type(command).__name__}: {refusal.code}: {refusal}")
 
     async def describe(self, url: str, *, is_ours: bool) -> dict[str, Any]:
         """Get a broker's description. Raises CommandFailed. Credentials are sent only to registered brokers."""
