@@ -21,7 +21,7 @@ from flotilla_manager.planning import Campaign, Command, OpenReplica, Plan, Tran
 from flotilla_manager.writer.brokers import BrokerRegistry, registered
 from flotilla_manager.writer.commands import CommandFailed, Commands, StaleWriterRejected
 from flotilla_manager.writer.leadership import Leadership
-from flotilla_manager.writer.reports import INTERVAL_S, MISSED_MAX, Interval, Reports, grace_s
+from flotilla_manager.writer.reports import INTERVAL_S, Interval, Reports, grace_s, limit_s
 
 logger = logging.getLogger(__name__)
 
@@ -222,10 +222,10 @@ class BrokerReconciler:
             interval_s = self._reports.interval_s(broker.id) or INTERVAL_S
             if listened_s >= grace_s(interval_s) and not self._reports.is_alive(broker.id):
                 logger.warning(
-                    "broker marked inactive broker=%s url=%s missed_heartbeats=%d heartbeat_interval_s=%g",
+                    "broker marked inactive broker=%s url=%s no_heartbeat_s=%g heartbeat_interval_s=%g",
                     broker.label,
                     broker.url,
-                    MISSED_MAX,
+                    limit_s(interval_s),
                     interval_s,
                 )
                 await self._brokers.change(epoch, broker.id, self._check_active)
