@@ -92,7 +92,7 @@ class SimBroker:
             config=PARTITION,
             raft_config=RAFT,
             clock_ms=lambda: int(self._clock.now * 1000) + self._skew_ms,
-            chance=self._rng.random,
+            random_float=self._rng.random,
         )
         self.engine.recover(self._clock.now)
         for meta in self._metas:

@@ -38,11 +38,11 @@ class Deleter:
         except NotLeader:
             return  # it transfers its leadership
         broker.engine.schedule(partition.key)
-        self._look(partition, offset)
+        self._check_deleted(partition, offset)
 
-    def _look(self, partition: Partition, offset: int) -> None:
+    def _check_deleted(self, partition: Partition, offset: int) -> None:
         """Poll until the deletion is committed, or until its outcome cannot be known any more."""
         if partition.start_offset >= offset:
             self.on_gone(self.meta, partition, offset)
         elif partition.raft.leadership is not None:
-            partition.watch(lambda: self._look(partition, offset))
+            partition.watch(lambda: self._check_deleted(partition, offset))

@@ -94,7 +94,7 @@ class Network:
         """Choose two brokers."""
         return self._rng.choice(self._pairs)
 
-    def send(self, sender: str, to: str, message: Any) -> None:  # noqa: ANN401 - whatever the brokers say
+    def send(self, sender: str, to: str, message: Any) -> None:  # noqa: ANN401 - any message of a broker
         """Deliver a message after a delay, or drop it."""
         link = self._links.get(_pair(sender, to))
         if link is None or self._rng.random() < self.weather.loss:

@@ -33,7 +33,7 @@ class StockGroup:
         me: str,
         members: Sequence[str],
         config: RaftConfig,
-        chance: Callable[[], float],
+        random_float: Callable[[], float],
         commit_index: int,
         now: float,
     ) -> None:
@@ -48,7 +48,7 @@ class StockGroup:
         ours._Clock.now = now
         self._transport = _Transport(self._names, port)
         self._sync = _Stock(
-            self._nodes[me], [self._nodes[peer] for peer in self.peers], self._transport, config, chance
+            self._nodes[me], [self._nodes[peer] for peer in self.peers], self._transport, config, random_float
         )
         self._sync._SyncObj__raftLog = journal = _Journal(log, self._names, machine)
         self._sync._SyncObj__raftCurrentTerm = max(log.term, log.last_term)
@@ -130,9 +130,9 @@ class StockGroup:
 
 class _Stock(stock.SyncObj):  # type: ignore[misc]
     def __init__(
-        self, me: Node, others: list[Node], transport: Transport, config: RaftConfig, chance: Callable[[], float]
+        self, me: Node, others: list[Node], transport: Transport, config: RaftConfig, random_float: Callable[[], float]
     ) -> None:
-        self._chance = chance
+        self._random_float = random_float
         conf = stock.SyncObjConf(
             autoTick=False,
             appendEntriesUseBatch=True,
@@ -147,7 +147,7 @@ class _Stock(stock.SyncObj):  # type: ignore[misc]
 
     def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802 - so that a seed gives one run
         shortest, longest = self.conf.raftMinTimeout, self.conf.raftMaxTimeout
-        timeout: float = shortest + (longest - shortest) * self._chance()
+        timeout: float = shortest + (longest - shortest) * self._random_float()
         return timeout
 
 

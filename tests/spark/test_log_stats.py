@@ -30,13 +30,13 @@ Counts = Counter[tuple[datetime, str, str]]
 
 def make_lines(seed: int, batches: int) -> list[tuple[datetime, str, str]]:
     """Generate lines whose time advances by a minute per batch, some of them minutes late."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     lines = []
     for batch in range(batches):
         for _ in range(BATCH):
-            back = chance.choice([0, 0, 0, 1, 2, 4, 9])
-            moment = BEGIN + timedelta(minutes=batch - back, seconds=chance.randrange(60))
-            lines.append((moment, chance.choice(["info", "Warn", "ERROR"]), chance.choice(["web", "db"])))
+            back = rng.choice([0, 0, 0, 1, 2, 4, 9])
+            moment = BEGIN + timedelta(minutes=batch - back, seconds=rng.randrange(60))
+            lines.append((moment, rng.choice(["info", "Warn", "ERROR"]), rng.choice(["web", "db"])))
     return lines
 
 

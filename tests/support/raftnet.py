@@ -78,7 +78,7 @@ class Node:
         self.slow_reads = False  # reads end when `read_all` is called
         self.blocked: set[str] = set()  # congested connections
         self.skew_ms = 0
-        self.chance = random.Random(name).random
+        self.random_float = random.Random(name).random
         self.log: Log
         self.engine: Engine
         self._reads: deque[Callable[[], None]] = deque()
@@ -99,7 +99,7 @@ class Node:
             config=self.net.partition_config,
             raft_config=self.net.raft_config,
             clock_ms=lambda: int(self.net.now * 1000) + self.skew_ms,
-            chance=self.chance,
+            random_float=self.random_float,
         )
         self.engine.recover(self.net.now)
         self.engine.open(self.net.meta, self.net.now)

@@ -276,7 +276,7 @@ def test_new_and_deleted_topics_change_the_assignment(fleet: Fleet) -> None:
     one.leave()
 
 
-# -- while something is away --------------------------------------------------------------------------------
+# -- during failures --------------------------------------------------------------------------------
 
 
 def test_recreated_topic_is_not_mistaken_for_the_old_one(fleet: Fleet) -> None:

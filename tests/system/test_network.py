@@ -95,7 +95,7 @@ def test_repeatedly_cut_connections_lose_nothing(tmp_path: Path) -> None:
             for _ in range(25):
                 one, other = rng.sample(cluster.brokers, 2)
                 wires.between(one, other).cut()
-                time.sleep(rng.random() * 0.2)  # for how long is up to chance
+                time.sleep(rng.random() * 0.2)  # for a random time
                 wires.heal()
                 load.wait_progress(5)
 

@@ -150,7 +150,7 @@ def test_broker_can_be_added_by_its_address(fleet: Fleet) -> None:
 def test_metadata_is_rebuilt_from_brokers_with_tls(
     fleet: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--database", f"sqlite:///{tmp_path / 'anew.db'}", "--dry-run", "--accept-problems"]
+    flags = ["--database", f"sqlite:///{tmp_path / 'rebuilt.db'}", "--dry-run", "--accept-problems"]
     for broker in fleet.brokers:
         flags += ["--broker", broker.url]
     assert rebuild_command.main(flags) == rebuild_command.EXIT_FAILED

@@ -89,7 +89,7 @@ class Engine:
         config: PartitionConfig,
         raft_config: RaftConfig,
         clock_ms: Callable[[], int],
-        chance: Callable[[], float],
+        random_float: Callable[[], float],
     ) -> None:
         self.log = log
         self.network = network
@@ -103,7 +103,7 @@ class Engine:
         self._config = config
         self._raft_config = raft_config
         self._clock_ms = clock_ms
-        self._chance = chance
+        self._random_float = random_float
         self._is_halted = False
         self._connected: set[str] = set()
         self._by_number: dict[int | None, bytes] = {}
@@ -126,7 +126,7 @@ class Engine:
             try:
                 meta = ReplicaMeta.from_bytes(group.meta)
             except msgspec.DecodeError as error:
-                logger.error("group %d stays as it is: what it says of itself cannot be read: %s", number, error)  # noqa: TRY400
+                logger.error("replica not started, its metadata cannot be read group=%d error=%s", number, error)  # noqa: TRY400
                 continue
             self._start(meta, number, now)
 
@@ -160,7 +160,7 @@ class Engine:
                 config=self._config,
                 raft_config=self._raft_config,
                 clock_ms=self._clock_ms,
-                chance=self._chance,
+                random_float=self._random_float,
                 now=now,
             )
         except (LogError, RaftError, ProducerError) as error:

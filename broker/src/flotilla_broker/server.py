@@ -60,7 +60,7 @@ class Broker:
             config=settings.partition_config,
             raft_config=settings.raft_config,
             clock_ms=_now_ms,
-            chance=random.Random().random,  # noqa: S311 - spreads elections, guards nothing
+            random_float=random.Random().random,  # noqa: S311 - spreads elections, guards nothing
         )
         self.book = AddressBook()
         self.peers = PeerNetwork(

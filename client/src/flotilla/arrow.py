@@ -83,9 +83,9 @@ def to_record_batch(
 
 
 def _detached(made: pa.RecordBatch) -> pa.RecordBatch:
-    """Copy what lies in the memory of the batch: it is little, and all of the batch is not to be kept for it.
+    """Copy the columns that refer to the memory of the batch, so that a few bytes do not keep all of it in memory.
 
-    Who wants small values must not hold large keys, which may have been a few bytes before they were decompressed.
+    A caller that selects small values must not keep large keys, which may be much larger than their compressed form.
     """
     pairs = zip(made.schema.names, made.columns, strict=True)
     arrays = [pa.concat_arrays([column]) if name in _VIEWS else column for name, column in pairs]

@@ -55,7 +55,7 @@ async def serve(settings: Settings, tls: Tls) -> int:
     logger.info("manager started role=%s name=%s host=%s port=%d", settings.role, settings.name, host, port)
 
     async def leave(_: int) -> None:
-        manager.hang_up()
+        manager.end_tail_streams()
 
     code = await run(server, [sock, *others], stop, leave, tls)
     await manager.close()

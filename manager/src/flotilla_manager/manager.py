@@ -181,7 +181,7 @@ class Manager:
             logger.critical("background task failed, stopping", exc_info=error)
             self._stop(EXIT_FAILED)
 
-    def hang_up(self) -> None:
+    def end_tail_streams(self) -> None:
         """End tail streams, which do not end by themselves."""
         for end in list(self.tail_streams):
             end()
@@ -209,7 +209,7 @@ class Manager:
 
     async def _prepare(self) -> bool:
         """Wait for the database and its schema, which the writer migrates. Return whether it can be used."""
-        said = ""
+        last_error = ""
         while not self.is_prepared:
             try:
                 if self.settings.role == "writer":
@@ -220,9 +220,9 @@ class Manager:
                 self._stop(EXIT_SCHEMA)
                 return False
             except MetadataError as error:
-                if str(error) != said:
+                if str(error) != last_error:
                     logger.warning("waiting for the database error=%r", str(error))
-                said = str(error)
+                last_error = str(error)
             if not self.is_prepared:
                 await asyncio.sleep(_RETRY_S)
         return True

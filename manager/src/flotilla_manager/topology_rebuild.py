@@ -75,7 +75,9 @@ def _without_topics(report: BrokerReport, deleted: Collection[str]) -> BrokerRep
 def _duplicate_reports(reports: Sequence[BrokerReport]) -> list[str]:
     ids = [report.broker.id for report in reports]
     repeated = {report.broker.id: report.broker.label for report in reports if ids.count(report.broker.id) > 1}
-    return [f"broker {repeated[one]} was given more than once; only its last report is used" for one in sorted(repeated)]
+    return [
+        f"broker {repeated[one]} was given more than once; only its last report is used" for one in sorted(repeated)
+    ]
 
 
 def _find_cluster(reports: Iterable[BrokerReport], problems: list[str]) -> str | None:

@@ -175,7 +175,7 @@ class ResourcePlan:
 
     @property
     def key(self) -> str:
-        """Identity of the resource and its spec: after a change of the spec, backoff starts anew."""
+        """Identity of the resource and its spec: after a change of the spec, backoff is reset."""
         return resource_key(self.kind, self.resource)
 
 

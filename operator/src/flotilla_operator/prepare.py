@@ -65,8 +65,8 @@ def _marked(manifest: Data) -> Data:
 
 
 def _is_marked(found: Data | None) -> bool:
-    said = ((found or {}).get("metadata") or {}).get("annotations") or {}
-    return said.items() >= MADE.items()
+    annotations = ((found or {}).get("metadata") or {}).get("annotations") or {}
+    return annotations.items() >= MADE.items()
 
 
 async def _wait_established(kubernetes: KubernetesClient, name: str) -> None:

@@ -13,7 +13,7 @@ from support.access import SECRET, idle_rules, missing_rules
 
 
 def test_every_path_has_a_rule_and_every_rule_a_path(tmp_path: Path) -> None:
-    async def look() -> tuple[list[str], list[object]]:
+    async def check() -> tuple[list[str], list[object]]:
         broker = Broker.open(Settings(data=tmp_path), on_failure=lambda _: None)
         try:
             front = make_app(broker)
@@ -23,18 +23,18 @@ def test_every_path_has_a_rule_and_every_rule_a_path(tmp_path: Path) -> None:
         finally:
             await broker.close()
 
-    assert asyncio.run(look()) == ([], [])
+    assert asyncio.run(check()) == ([], [])
 
 
 def test_authentication_follows_the_settings(tmp_path: Path) -> None:
-    async def look(auth: str) -> bool:
+    async def check(auth: str) -> bool:
         broker = Broker.open(Settings(data=tmp_path / auth, auth=auth, secret=SECRET.encode()), lambda _: None)
         try:
             return make_app(broker).authorizer.access is not None
         finally:
             await broker.close()
 
-    assert [asyncio.run(look(auth)) for auth in ("on", "off", "auto")] == [True, False, False]
+    assert [asyncio.run(check(auth)) for auth in ("on", "off", "auto")] == [True, False, False]
 
 
 def test_only_health_and_docs_need_no_token() -> None:

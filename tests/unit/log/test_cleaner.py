@@ -8,7 +8,7 @@ import pytest
 from flotilla_broker.log import Log, LogConfig, open_log
 from flotilla_broker.log.cleaner import Clean, choose
 from flotilla_broker.log.jobs import Job, Remove, WriteIndex
-from flotilla_broker.log.reading import Place
+from flotilla_broker.log.reading import EntryLocation
 from flotilla_broker.log.segments import Segment
 from support.logmodel import read_all
 from support.logtools import idle, run_job
@@ -118,12 +118,12 @@ def test_space_of_a_dropped_group_is_freed() -> None:
     assert read_all(make_log(disk), numbers[0]) == kept
 
 
-def all_places(log: Log, number: int) -> list[Place]:
+def all_locations(log: Log, number: int) -> list[EntryLocation]:
     """Return read plans for all entries of a group; one plan covers some segments."""
-    places: list[Place] = []
-    while len(places) < log.group(number).last_index:
-        places += log.plan_read(number, len(places) + 1, bytes_max=1 << 20).places
-    return places
+    locations: list[EntryLocation] = []
+    while len(locations) < log.group(number).last_index:
+        locations += log.plan_read(number, len(locations) + 1, bytes_max=1 << 20).locations
+    return locations
 
 
 def test_copies_are_sorted_by_group_and_keep_their_sequence_numbers() -> None:
@@ -131,15 +131,15 @@ def test_copies_are_sorted_by_group_and_keep_their_sequence_numbers() -> None:
     log = make_log(disk)
     numbers = interleaved(log, groups=6)
     idle(log)
-    lsns = {number: [place.lsn for place in all_places(log, number)] for number in numbers[:2]}
+    lsns = {number: [location.lsn for location in all_locations(log, number)] for number in numbers[:2]}
     for number in numbers[2:]:
         log.drop_group(number)
     idle(log)
     for number in numbers[:2]:
-        places = all_places(log, number)
-        assert [place.lsn for place in places] == lsns[number]
-        cold = [place for place in places if log._maintenance.segment(place.segment).cold]
-        assert len(cold) > len(places) / 2
+        locations = all_locations(log, number)
+        assert [location.lsn for location in locations] == lsns[number]
+        cold = [location for location in locations if log._maintenance.segment(location.segment).cold]
+        assert len(cold) > len(locations) / 2
         assert all(a.end == b.position for a, b in pairwise(cold) if a.segment == b.segment)
 
 

@@ -223,7 +223,7 @@ def test_zeroed_page_in_a_sealed_segment_is_detected_on_read() -> None:
         append(log, 2)
         log.flush()
     idle(log)
-    place = log.plan_read(1, 5, bytes_max=1).places[0]
+    place = log.plan_read(1, 5, bytes_max=1).locations[0]
     file = disk.open(log._maintenance.segment(place.segment).name)
     damage(file, place.position + HEADER_BYTES, bytes(16))
     with pytest.raises(EntryDamaged, match="entry 5 is damaged"):
@@ -246,7 +246,7 @@ def test_cleaner_does_not_copy_damaged_frames() -> None:
     for _ in range(40):
         append(log, 2)
         log.flush()
-    place = log.plan_read(1, 1, bytes_max=1).places[0]
+    place = log.plan_read(1, 1, bytes_max=1).locations[0]
     damage(disk.open(log._maintenance.segment(place.segment).name), place.position + HEADER_BYTES, b"??")
     log.trim(2, 35)
     idle(log)

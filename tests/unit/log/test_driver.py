@@ -109,7 +109,7 @@ def test_idle_log_marks_its_last_flush_as_complete() -> None:
         driver.wake()
         await seen.until(lambda: driver.log.durable_lsn > lsn)
         assert driver.log.durable_lsn == lsn + 1
-        place = driver.log.plan_read(number, 1, bytes_max=1).places[0]
+        place = driver.log.plan_read(number, 1, bytes_max=1).locations[0]
         file = disk.open(driver.log._maintenance.segment(place.segment).name)
         file.data[place.position + HEADER_BYTES] ^= 1
         with pytest.raises(EntryDamaged):

@@ -192,7 +192,7 @@ def test_unreadable_sector_quarantines_its_groups() -> None:
             log.append(target, index, 1, bytes(300), index, index)
         log.flush()
     idle(log)
-    place = log.plan_read(number, 3, bytes_max=1).places[0]
+    place = log.plan_read(number, 3, bytes_max=1).locations[0]
     assert place.file is not None
     original = place.file.read
 

@@ -128,7 +128,7 @@ def test_new_writer_gives_members_a_full_timeout(tmp_path: Path) -> None:
         before = bench.store.load_group("g")
         bench.clock.move(1000)
         two = bench.manager("http://one:1")
-        await two.leadership.look()
+        await two.leadership.observe()
         await two.metadata.refresh()
         successor = groups_of(two)
         await successor.sweep(bench.clock())

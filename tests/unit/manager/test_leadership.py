@@ -14,18 +14,18 @@ from support.writer_harness import Bench, WriterHarness, on_bench
 async def look_for(manager: WriterHarness, seconds: int) -> None:
     for _ in range(seconds):
         manager.clock.move(1.0)
-        await manager.leadership.look()
+        await manager.leadership.observe()
 
 
 def test_first_manager_takes_over_at_once_and_second_stands_by(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         one, two = bench.manager("http://one:1"), bench.manager("http://two:1")
-        await one.leadership.look()
-        await two.leadership.look()
+        await one.leadership.observe()
+        await two.leadership.observe()
         assert (one.leadership.epoch, two.leadership.epoch) == (1, None)
         for _ in range(20):
             await look_for(two, 1)
-            await one.leadership.look()
+            await one.leadership.observe()
         assert (one.leadership.epoch, two.leadership.epoch) == (1, None)
 
     on_bench(tmp_path, work)
@@ -36,14 +36,14 @@ def test_standby_takes_over_from_a_dead_writer_which_is_fenced(tmp_path: Path) -
 
     async def work(bench: Bench) -> None:
         one, two = bench.manager("http://one:1"), bench.manager("http://two:1")
-        await one.leadership.look()
+        await one.leadership.observe()
         await look_for(two, int(SILENT_S) + 3)
         assert two.leadership.epoch == 2
-        await one.leadership.look()
+        await one.leadership.observe()
         assert one.leadership.epoch is None
         for _ in range(20):
             await look_for(one, 1)
-            await two.leadership.look()
+            await two.leadership.observe()
         assert (one.leadership.epoch, two.leadership.epoch) == (None, 2)
 
     on_bench(tmp_path, work)
@@ -53,7 +53,7 @@ def test_restarted_writer_takes_over_at_once_even_if_its_first_attempt_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(bench: Bench) -> None:
-        await bench.manager("http://one:1").leadership.look()
+        await bench.manager("http://one:1").leadership.observe()
         again = bench.manager("http://one:1")
 
         def fail(_: str) -> int:
@@ -62,8 +62,8 @@ def test_restarted_writer_takes_over_at_once_even_if_its_first_attempt_fails(
         with monkeypatch.context() as patched:
             patched.setattr(again.store, "take_over", fail)
             with pytest.raises(DatabaseUnavailable):
-                await again.leadership.look()
-        await again.leadership.look()
+                await again.leadership.observe()
+        await again.leadership.observe()
         assert again.leadership.epoch == 2
 
     on_bench(tmp_path, work)
@@ -72,11 +72,11 @@ def test_restarted_writer_takes_over_at_once_even_if_its_first_attempt_fails(
 def test_two_managers_at_one_address_do_not_alternate(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         one, two = bench.manager("http://same:1"), bench.manager("http://same:1")
-        await one.leadership.look()
-        await two.leadership.look()
+        await one.leadership.observe()
+        await two.leadership.observe()
         for _ in range(10):
             await look_for(one, 1)
-            await two.leadership.look()
+            await two.leadership.observe()
         assert (one.leadership.epoch, two.leadership.epoch) == (None, 2)
 
     on_bench(tmp_path, work)
@@ -87,12 +87,12 @@ def test_standby_does_not_take_over_after_a_pause_of_itself_or_the_database(tmp_
 
     async def work(bench: Bench) -> None:
         one, two = bench.manager("http://one:1"), bench.manager("http://two:1")
-        await one.leadership.look()
-        await two.leadership.look()
+        await one.leadership.observe()
+        await two.leadership.observe()
         two.clock.move(60.0)  # both or the database were paused, and this one continues first
-        await two.leadership.look()
+        await two.leadership.observe()
         assert two.leadership.epoch is None
-        await one.leadership.look()
+        await one.leadership.observe()
         await look_for(two, 3)
         assert (one.leadership.epoch, two.leadership.epoch) == (1, None)
 
@@ -114,10 +114,10 @@ def test_fenced_request_of_an_earlier_epoch_does_not_end_the_current_one(tmp_pat
 
     async def work(bench: Bench) -> None:
         one = bench.manager()
-        await one.leadership.look()
+        await one.leadership.observe()
         old = one.epoch
         bench.store.take_over("http://two:1")
-        await one.leadership.look()
+        await one.leadership.observe()
         await look_for(one, int(SILENT_S) + 3)
         assert one.epoch == old + 2
         one.service.fenced(Fenced(old, old + 1, "http://two:1"))
@@ -133,14 +133,14 @@ def test_writer_keeps_leadership_while_the_database_is_unavailable(
 ) -> None:
     async def work(bench: Bench) -> None:
         one = bench.manager()
-        await one.leadership.look()
+        await one.leadership.observe()
 
         def fail(_: int) -> None:
             raise DatabaseUnavailable("not now")
 
         monkeypatch.setattr(one.store, "heartbeat", fail)
         with pytest.raises(DatabaseUnavailable):
-            await one.leadership.look()
+            await one.leadership.observe()
         assert one.leadership.epoch == 1
 
     on_bench(tmp_path, work)
@@ -149,7 +149,7 @@ def test_writer_keeps_leadership_while_the_database_is_unavailable(
 def test_retired_writer_does_not_take_over_again(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         one = bench.manager()
-        await one.leadership.look()
+        await one.leadership.observe()
         one.leadership.retire()
         await look_for(one, 10)
         assert one.leadership.epoch is None

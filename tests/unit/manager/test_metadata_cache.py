@@ -51,14 +51,14 @@ def test_refresh_sees_changes_made_before_the_call() -> None:
     """A query that was already running may have an older result."""
 
     async def test(database: Database, metadata: MetadataCache) -> None:
-        async def change_and_look() -> None:
+        async def change_and_read() -> None:
             version = database.change()
             await metadata.refresh()
             assert version_of(metadata) >= version
 
         tasks = []
         for _ in range(50):
-            tasks.append(asyncio.create_task(change_and_look()))
+            tasks.append(asyncio.create_task(change_and_read()))
             await asyncio.sleep(0.013)
         await asyncio.gather(*tasks)
         assert database.loads < 20

@@ -28,7 +28,7 @@ def test_new_writer_sends_its_epoch_to_all_brokers_at_once(tmp_path: Path) -> No
         assert snapshot is not None
         old = one.epoch
         two = bench.manager("http://one:1")
-        await two.leadership.look()
+        await two.leadership.observe()
         await two.hear()
         await two.reconciler.reconcile(two.epoch)
         assert {broker.writer_epoch for broker in fetch_all(bench)} == {two.epoch}
@@ -77,7 +77,7 @@ def test_new_writer_waits_before_it_marks_brokers_inactive(tmp_path: Path) -> No
         await bench.writer()
         bench.clock.move(100)
         two = bench.manager("http://one:1")
-        await two.leadership.look()
+        await two.leadership.observe()
         await two.reconciler.reconcile(two.epoch)
         bench.clock.move(3)
         await two.reconciler.reconcile(two.epoch)
@@ -119,7 +119,7 @@ def test_new_writer_waits_for_brokers_with_a_long_interval_and_not_for_those_tha
         slow, gone, default = fetch_all(bench)
         slow.manager_heartbeat_s, gone.is_silent = 10.0, True
         two = bench.manager("http://one:1")
-        await two.leadership.look()
+        await two.leadership.observe()
         bench.clock.move(4)
         await two.reconciler.reconcile(two.epoch)
         assert actives(bench) == [True, False, False]
@@ -149,7 +149,7 @@ def test_writer_gives_no_further_time_for_an_interval_that_is_wrong_or_of_anothe
             return {"id": fetch_all(bench)[0].id, **described}
 
         monkeypatch.setattr(two.reconciler._commands, "describe", describe)
-        await two.leadership.look()
+        await two.leadership.observe()
         bench.clock.move(4)
         await two.reconciler.reconcile(two.epoch)
         assert actives(bench) == [False]
@@ -245,7 +245,7 @@ def test_database_is_not_behind_during_changes_of_topics_and_brokers(tmp_path: P
             lost.starts += 1
             await writer.reconcile()
             writer = bench.manager("http://one:1")
-            await writer.leadership.look()
+            await writer.leadership.observe()
             await writer.reconcile()
             assert not writer.behind
         assert not any(broker.held for broker in fetch_all(bench))

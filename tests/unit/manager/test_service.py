@@ -98,7 +98,7 @@ def test_topic_is_not_placed_on_a_broker_that_is_being_removed(tmp_path: Path) -
     async def work(bench: Bench) -> None:
         for round_ in range(6):
             writer = bench.manager("http://one:1")
-            await writer.leadership.look()
+            await writer.leadership.observe()
             made = writer.add(1)[0]
             await writer.reconcile()
             names = [f"t{round_}-{at}" for at in range(3)]
@@ -314,7 +314,7 @@ def test_manager_closes_although_a_task_swallows_its_cancellation(
 def test_manager_with_a_database_behind_makes_no_changes_until_it_stops(tmp_path: Path) -> None:
     async def work(manager: Manager, stops: asyncio.Queue[int]) -> None:
         await manager._prepare()
-        await manager.leadership.look()
+        await manager.leadership.observe()
         assert manager.writer.is_writer
         manager._on_behind(("broker x knows more",))
         assert await stops.get() == 5

@@ -102,7 +102,7 @@ def test_next_writer_completes_a_topic_in_creating(
         with pytest.raises(type(error)):
             await one.create()
         two = bench.manager("http://one:1")
-        await two.leadership.look()
+        await two.leadership.observe()
         assert (await refusal_of(two.create())).code == "unavailable", "not 'exists': clients cannot see it yet"
         await two.reconcile()
         assert two.states() == {"t": READY}
@@ -125,7 +125,7 @@ def test_topic_that_cannot_be_completed_is_deleted_after_a_timeout(
         with pytest.raises(DatabaseUnavailable):
             await one.create()
         two = bench.manager("http://one:1")
-        await two.leadership.look()
+        await two.leadership.observe()
         await two.pass_time(70)
         assert two.states() == {}
         await two.create(replication=2)

@@ -19,7 +19,7 @@ LATER = {
     "broken",
     "unavailable",
 }
-STRANGERS = {"unauthorized", "forbidden"}
+CREDENTIAL_ERRORS = {"unauthorized", "forbidden"}
 ELSEWHERE = {"unknown_partition", "not_found", "sealed"}
 DOUBT = {"internal", "unknown_outcome"}
 
@@ -32,7 +32,7 @@ def body_of(code: object, details: object = None) -> bytes:
 def test_every_documented_code_has_a_verdict(code: str) -> None:
     """An append fails on any refusal except 500 and 504, after which it is unknown."""
     expected = Step.REFUSED
-    if code in LATER or code in STRANGERS:
+    if code in LATER or code in CREDENTIAL_ERRORS:
         expected = Step.LATER
     elif code in ELSEWHERE:
         expected = Step.ELSEWHERE
@@ -43,7 +43,7 @@ def test_every_documented_code_has_a_verdict(code: str) -> None:
     assert next_step(STATUS_OF[code], body_of(code)) is expected
 
 
-@pytest.mark.parametrize("code", sorted(STRANGERS))
+@pytest.mark.parametrize("code", sorted(CREDENTIAL_ERRORS))
 def test_authentication_failure_of_the_manager_is_not_passed_to_the_client(code: str) -> None:
     """A mismatch of the servers' secrets must not make a client with a valid token stop."""
     refusal = refusal_in(body_of(code))

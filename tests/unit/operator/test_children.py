@@ -1,6 +1,6 @@
 """The children of a Broker as golden text: a change of them replaces broker pods, so it must be deliberate.
 
-To write the text anew: FLOTILLA_GOLDEN=write pytest tests/unit/operator/test_children.py
+To rewrite the text: FLOTILLA_GOLDEN=write pytest tests/unit/operator/test_children.py
 """
 
 import os

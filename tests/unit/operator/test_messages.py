@@ -1,6 +1,6 @@
 """Messages of the operator as golden text: conditions, other texts of statuses, and events.
 
-To write the text anew: FLOTILLA_GOLDEN=write pytest tests/unit/operator/test_messages.py
+To rewrite the text: FLOTILLA_GOLDEN=write pytest tests/unit/operator/test_messages.py
 """
 
 import os

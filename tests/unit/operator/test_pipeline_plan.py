@@ -545,33 +545,33 @@ def test_termination_message_without_offsets_keeps_the_known_ones() -> None:
 @pytest.mark.parametrize("seed", range(300))
 def test_checkpoint_never_has_two_drivers_and_attempts_are_counted_once(seed: int) -> None:
     """In any order of events, and with crashes of the operator between writing and acting."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     cluster = Kubernetes()
     for name in ("a", "b"):
         shared = {"volume": {"claimName": "shared"}}
         cluster.add(pipeline(name, mode="Stream", checkpoint=shared, restart={"backoffSeconds": 5}))
     for _ in range(150):
-        something_happens(cluster, chance)
+        something_happens(cluster, rng)
         running = [one for one in cluster.pods.values() if one["status"]["phase"] in {"Pending", "Running"}]
         assert len(running) <= 1
     for name in "ab":
         assert (cluster.resources[name].get("status") or {}).get("attempt", 0) <= len(cluster.made) + 1
 
 
-def something_happens(cluster: Kubernetes, chance: random.Random) -> None:
-    name = chance.choice("ab")
+def something_happens(cluster: Kubernetes, rng: random.Random) -> None:
+    name = rng.choice("ab")
     pod = f"{name}-driver"
     state = cluster.pods.get(pod, {}).get("status", {}).get("phase")
-    match chance.randrange(9):
+    match rng.randrange(9):
         case 4:
-            cluster.wait(chance.choice((1, 5, 60)))
+            cluster.wait(rng.choice((1, 5, 60)))
         case 5 if state == "Pending":
             cluster.start(pod)
         case 6 if state == "Running":
             cluster.end(pod, failure="no room")
-        case 7 if state is not None and (chance.random() < 0.2 or "deletionTimestamp" in str(cluster.pods[pod])):
+        case 7 if state is not None and (rng.random() < 0.2 or "deletionTimestamp" in str(cluster.pods[pod])):
             cluster.vanish(pod)
         case 8:
-            cluster.change_spec(name, suspend=chance.random() < 0.3)
+            cluster.change_spec(name, suspend=rng.random() < 0.3)
         case _:
-            cluster.reconcile(name, writes=chance.random() < 0.8, acts=chance.random() < 0.8)
+            cluster.reconcile(name, writes=rng.random() < 0.8, acts=rng.random() < 0.8)

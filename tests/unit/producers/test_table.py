@@ -141,7 +141,7 @@ def test_reused_sequence_is_refused(committed: bool) -> None:
 def test_sequence_gap_is_refused(committed: bool) -> None:
     table = table_with(batch(0), committed=committed)
     assert refusal(table, batch(11), SequenceGap) == (
-        f"{NAME} 0: expected sequence 10, got 11; send what lies between first, or raise the epoch and start at 0"
+        f"{NAME} 0: expected sequence 10, got 11; send the missing batches first, or raise the epoch and start at 0"
     )
 
 
@@ -175,7 +175,7 @@ def test_stale_epoch_is_refused_even_for_a_duplicate() -> None:
 
 def test_unknown_producer_above_sequence_0_is_refused() -> None:
     assert refusal(table_with(batch(0, producer=BOB)), batch(10), ProducerUnknown) == (
-        f"{NAME} 0: not known here, or forgotten after a long silence; expected sequence 0, got 10; "
+        f"{NAME} 0: unknown, or expired after a long time without batches; expected sequence 0, got 10; "
         f"raise the epoch and start at 0"
     )
 
@@ -386,7 +386,7 @@ def row(next_sequence: int, *batches: tuple[int, int], epoch: int = 0, offset: i
         (GOLDEN + b"\0", "trailing characters"),
         (b"\xc0", "Expected `array`, got `None`"),
         (b"\x92\x01" + b"\x91" * 100_000 + b"\0", "not a saved table: maximum recursion depth"),
-        (saved(version=2), "the table has version 2; version 1 is known here"),
+        (saved(version=2), "the table has version 2; only version 1 is supported"),
         (saved(version="1"), "Expected `int`, got `str`"),
         (saved("text"), "Expected `bytes`, got `str`"),
         (saved(b""), "producer : 0 bytes are not a row"),

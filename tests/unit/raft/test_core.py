@@ -61,7 +61,7 @@ def core_on(log: GroupLog, commit_index: int = 0) -> tuple[Core, list[tuple[str,
         me="bob",
         members=NAMES,
         config=RAFT,
-        chance=lambda: 0.5,
+        random_float=lambda: 0.5,
         commit_index=commit_index,
         now=100.0,
         emit=lambda peer, message: sent.append((peer, message)),
@@ -155,7 +155,7 @@ def test_group_ignores_a_commit_index_beyond_its_log() -> None:
         me=one.name,
         members=net.meta.members,
         config=RAFT,
-        chance=lambda: 0.5,
+        random_float=lambda: 0.5,
         commit_index=99,
         now=net.now,
     )
@@ -240,13 +240,13 @@ def test_election_timeout_alone_starts_no_election() -> None:
 
 
 def test_election_timeout_is_random_between_both_limits() -> None:
-    for chance, wait_s in ((0.0, RAFT.election_s_min), (1.0, RAFT.election_s_max)):
+    for random_float, wait_s in ((0.0, RAFT.election_s_min), (1.0, RAFT.election_s_max)):
         core = Core(
             log_of(0),
             me="bob",
             members=NAMES,
             config=RAFT,
-            chance=lambda chance=chance: chance,  # type: ignore[misc]
+            random_float=lambda random_float=random_float: random_float,  # type: ignore[misc]
             commit_index=0,
             now=100.0,
             emit=lambda *_: None,

@@ -272,7 +272,7 @@ class Member:
             me="bob",
             members=["ann", "bob", "cat"],
             config=RAFT,
-            chance=lambda: 0.5,
+            random_float=lambda: 0.5,
             commit_index=commit_index,
             now=NOW,
             emit=lambda peer, message: self.sent.append((peer, message)),
@@ -306,7 +306,7 @@ class Member:
 
 Check = Callable[[], None]
 CHECKS: dict[str, Check] = {}
-TIMEOUT_S = (RAFT.election_s_min + RAFT.election_s_max) / 2  # with a chance of 0.5
+TIMEOUT_S = (RAFT.election_s_min + RAFT.election_s_max) / 2  # with a random float of 0.5
 ANN, BOB, CAT = (Node(number) for number in range(3))
 
 
@@ -574,7 +574,7 @@ def _() -> None:
     member.core.campaign(NOW + 2)
     assert member.core.election_at == NOW + 44.0, "so does an election"
     assert calls == [(), (), ()], "without arguments"
-    assert callers_of("random.") == {"__generateRaftTimeout"}, "chance is used nowhere else"
+    assert callers_of("random.") == {"__generateRaftTimeout"}, "randomness is used nowhere else"
 
 
 @meaning_of("_SyncObj__connectedToAnyone")
@@ -702,5 +702,5 @@ def test_stock_clock_and_chance_are_replaced() -> None:
     """A run of the simulation depends on its seed alone."""
     core_module._Clock.now = 77.0
     assert pysyncobj.syncobj.monotonicTime() == 77.0
-    with mock.patch.object(random, "random", side_effect=AssertionError("chance of pysyncobj is used")):
+    with mock.patch.object(random, "random", side_effect=AssertionError("random source of pysyncobj is used")):
         Member().lead()

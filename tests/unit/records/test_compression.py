@@ -29,11 +29,11 @@ def test_forged_frame_with_correct_sizes_is_accepted() -> None:
         (zstd_frame(BLOCK, GIB_BLOCKS), "not one zstd frame"),
         (
             zstd_frame(GIB_BLOCKS * BLOCK, GIB_BLOCKS),
-            "declares 1073741824 bytes; the batch header says 131072",
+            "declares 1073741824 bytes; the batch header declares 131072",
         ),
         (zstd_frame(2**32 - 1, 1), "declares 4294967295 bytes"),
-        (zstd_frame(BLOCK, 1, window_exponent=31), "asks for a window of 2147483648 bytes"),
-        (zstd_frame(BLOCK, 1, window_exponent=26), "asks for a window of 67108864 bytes"),
+        (zstd_frame(BLOCK, 1, window_exponent=31), "has a window of 2147483648 bytes"),
+        (zstd_frame(BLOCK, 1, window_exponent=26), "has a window of 67108864 bytes"),
     ],
     ids=["expands further than declared", "declares more", "declares most", "huge window", "large window"],
 )
@@ -59,7 +59,7 @@ def test_frame_smaller_than_declared_is_refused() -> None:
 
 @pytest.mark.parametrize("body_bytes", [BLOCK - 8, BLOCK + 8])
 def test_wrong_body_size_in_the_header_is_refused(body_bytes: int) -> None:
-    with pytest.raises(DecompressionFailed, match=f"declares 131072 bytes; the batch header says {body_bytes}"):
+    with pytest.raises(DecompressionFailed, match=f"declares 131072 bytes; the batch header declares {body_bytes}"):
         decode(packed(zstd_frame(BLOCK, 1), body_bytes=body_bytes, count=1))
 
 

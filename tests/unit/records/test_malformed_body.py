@@ -125,7 +125,7 @@ def test_invalid_validity_bitmap_is_refused(validity: int, numbers: tuple[int, .
 @pytest.mark.parametrize(("first", "last"), [(4, 9), (5, 8), (5, 10), (6, 9)])
 def test_wrong_timestamp_range_is_refused(first: int, last: int) -> None:
     batch = encode([b"a", b"b", b"c"], timestamps_ms=[9, 5, 7])
-    with pytest.raises(BadBody, match=f"from 5 to 9; the header says {first} to {last}"):
+    with pytest.raises(BadBody, match=f"from 5 to 9; the header declares {first} to {last}"):
         decode(with_fields(batch, timestamp_min_ms=first, timestamp_max_ms=last))
 
 

@@ -51,9 +51,9 @@ class Metrics:
         )
         registry.register(_Gauges(broker))
 
-    def watch(self, what: str, look: Callable[[], int]) -> None:
+    def watch(self, what: str, read_bytes: Callable[[], int]) -> None:
         """Export the bytes in progress of appends or fetches."""
-        self._in_flight.labels(what).set_function(look)
+        self._in_flight.labels(what).set_function(read_bytes)
 
     def appended(self, outcome: Outcome, header: BatchHeader, seconds: float) -> None:
         """Count an append."""

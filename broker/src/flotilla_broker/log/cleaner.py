@@ -18,7 +18,7 @@ from flotilla_broker.log.files import Buffer, File, FileSystem
 from flotilla_broker.log.frames import Kind
 from flotilla_broker.log.index import Run, RunRecord, Written, pack, run_record, unpack
 from flotilla_broker.log.jobs import write_index
-from flotilla_broker.log.reading import Entry, Place, ReadPlan
+from flotilla_broker.log.reading import Entry, EntryLocation, ReadPlan
 from flotilla_broker.log.segments import Segment
 
 _PART_BYTES = 1 << 20
@@ -71,13 +71,13 @@ class Piece(NamedTuple):
     source: "array[int]"  # rows in the old segment
     target: "array[int]"  # rows in the new one
 
-    def parts(self) -> Iterator[list[Place]]:
+    def parts(self) -> Iterator[list[EntryLocation]]:
         """Yield its entries in parts of limited size."""
-        part: list[Place] = []
+        part: list[EntryLocation] = []
         size = 0
         for index, row in enumerate(unpack(self.source), start=self.record.first_index):
             entry = Entry(index, self.record.term, row.next_offset, row.time_ms, b"")
-            part.append(Place(entry, self.segment, self.file, row.position, row.size, row.lsn))
+            part.append(EntryLocation(entry, self.segment, self.file, row.position, row.size, row.lsn))
             size += row.size
             if size >= _PART_BYTES or len(part) == _PART_ENTRIES:
                 yield part
@@ -131,17 +131,17 @@ class Clean:
 
     def _copy(self, piece: Piece, file: File) -> None:
         for part in piece.parts():
-            for place, entry in zip(part, ReadPlan(piece.record.group, self.salt, part).run(), strict=True):
-                self._put(piece, place, entry)
+            for location, entry in zip(part, ReadPlan(piece.record.group, self.salt, part).run(), strict=True):
+                self._put(piece, location, entry)
             if self._queued_bytes >= _PART_BYTES:
                 self._write(file)
 
-    def _put(self, piece: Piece, place: Place, entry: Entry) -> None:
+    def _put(self, piece: Piece, location: EntryLocation, entry: Entry) -> None:
         position = self.target.end + self._queued_bytes
         header = frames.pack(
             self.salt,
             self.target.id,
-            place.lsn,
+            location.lsn,
             piece.record.lsn,  # identifies the run if the index is lost
             piece.record.group,
             Kind.ENTRY,
@@ -149,12 +149,12 @@ class Clean:
             entry.term,
             entry.next_offset,
             entry.time_ms,
-            place.size,
+            location.size,
             crc32(entry.payload),
         )
-        self._buffers += (header, entry.payload, frames.padding(place.size))
-        self._queued_bytes += frames.frame_bytes(place.size)
-        piece.target.extend(pack(position, place.size, place.lsn, entry.next_offset, entry.time_ms))
+        self._buffers += (header, entry.payload, frames.padding(location.size))
+        self._queued_bytes += frames.frame_bytes(location.size)
+        piece.target.extend(pack(position, location.size, location.lsn, entry.next_offset, entry.time_ms))
 
     def _write(self, file: File) -> None:
         file.write(self.target.end, self._buffers)

@@ -28,7 +28,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     payload: Buffer
 
 
-class Place(NamedTuple):
+class EntryLocation(NamedTuple):
     """Location of an entry to read."""
 
     entry: Entry  # without payload, unless it is still in memory
@@ -50,17 +50,17 @@ class ReadPlan:
 
     group: int
     salt: int
-    places: list[Place]
+    locations: list[EntryLocation]
 
     @property
     def is_in_memory(self) -> bool:
         """Whether `run` reads no file."""
-        return all(place.file is None for place in self.places)
+        return all(location.file is None for location in self.locations)
 
     def run(self) -> list[Entry]:
         """Read all entries; raises EntryDamaged."""
         entries: list[Entry] = []
-        for stretch in _stretches(self.places):
+        for stretch in _stretches(self.locations):
             file, start = stretch[0].file, stretch[0].position
             if file is None:
                 entries.append(stretch[0].entry)
@@ -73,37 +73,38 @@ class ReadPlan:
                 where = f"segment {stretch[0].segment} at {start}: {error}"
                 raise EntryDamaged(self.group, stretch[0].entry.index, where) from error
             entries += [
-                msgspec.structs.replace(place.entry, payload=self._payload(place, buffer, start)) for place in stretch
+                msgspec.structs.replace(location.entry, payload=self._payload(location, buffer, start))
+                for location in stretch
             ]
         return entries
 
-    def _payload(self, place: Place, buffer: bytes, start: int) -> memoryview:
-        entry = place.entry
-        frame = frames.parse(buffer, place.position - start, place.segment, self.salt)
+    def _payload(self, location: EntryLocation, buffer: bytes, start: int) -> memoryview:
+        entry = location.entry
+        frame = frames.parse(buffer, location.position - start, location.segment, self.salt)
         if (
             frame is None
-            or (frame.group, frame.index, frame.lsn) != (self.group, entry.index, place.lsn)
+            or (frame.group, frame.index, frame.lsn) != (self.group, entry.index, location.lsn)
             or (frame.term, frame.next_offset, frame.time_ms) != (entry.term, entry.next_offset, entry.time_ms)
             or not frames.payload_is_intact(frame, buffer)
         ):
-            raise EntryDamaged(self.group, entry.index, f"segment {place.segment} at {place.position}")
+            raise EntryDamaged(self.group, entry.index, f"segment {location.segment} at {location.position}")
         return frames.payload_of(frame, buffer)
 
 
-def _stretches(places: list[Place]) -> Iterator[list[Place]]:
+def _stretches(locations: list[EntryLocation]) -> Iterator[list[EntryLocation]]:
     """Group locations that one read covers."""
-    stretch: list[Place] = []
-    for place in places:
+    stretch: list[EntryLocation] = []
+    for location in locations:
         joins = (
             stretch
-            and place.file is not None
-            and place.file is stretch[-1].file
-            and 0 <= place.position - stretch[-1].end <= _GAP_BYTES_MAX
-            and place.end - stretch[0].position <= _READ_BYTES_MAX
+            and location.file is not None
+            and location.file is stretch[-1].file
+            and 0 <= location.position - stretch[-1].end <= _GAP_BYTES_MAX
+            and location.end - stretch[0].position <= _READ_BYTES_MAX
         )
         if stretch and not joins:
             yield stretch
             stretch = []
-        stretch.append(place)
+        stretch.append(location)
     if stretch:
         yield stretch

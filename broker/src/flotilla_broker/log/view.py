@@ -8,7 +8,7 @@ from flotilla_broker.log.files import FileCache, FileSystem, is_unreadable
 from flotilla_broker.log.frames import frame_bytes
 from flotilla_broker.log.group import Group
 from flotilla_broker.log.maintenance import Maintenance
-from flotilla_broker.log.reading import Entry, Place, ReadPlan
+from flotilla_broker.log.reading import Entry, EntryLocation, ReadPlan
 from flotilla_broker.log.space import Space, growth
 from flotilla_broker.log.writer import Writer
 
@@ -93,23 +93,25 @@ class LogView:
             raise EntryMissing(
                 f"group {number}: no entry {index}, it has entries {group.keep_from} to {group.last_index}"
             )
-        places: list[Place] = []
+        locations: list[EntryLocation] = []
         segments: set[int] = set()  # open until the plan has run
         try:
-            for place in self._places(group, index):
-                bytes_max -= place.size
-                if place.file is not None:
-                    segments.add(place.segment)
-                if places and (bytes_max < 0 or len(places) == count_max or len(segments) > SEGMENTS_PER_READ_MAX):
+            for location in self._locations(group, index):
+                bytes_max -= location.size
+                if location.file is not None:
+                    segments.add(location.segment)
+                if locations and (
+                    bytes_max < 0 or len(locations) == count_max or len(segments) > SEGMENTS_PER_READ_MAX
+                ):
                     break
-                places.append(place)
+                locations.append(location)
         except OSError as error:
             if not is_unreadable(error):
                 raise
             raise EntryDamaged(number, index, f"its index is unreadable: {error}") from error
-        return ReadPlan(number, self._salt, places)
+        return ReadPlan(number, self._salt, locations)
 
-    def _places(self, group: Group, index: int) -> Iterator[Place]:
+    def _locations(self, group: Group, index: int) -> Iterator[EntryLocation]:
         for run in group.runs_from(index):
             start = max(index, run.first_index)
             name = self._maintenance.segment(run.segment).name
@@ -119,7 +121,7 @@ class LogView:
                     payload = self._writer.payload(row.lsn)
                     file = self._files.get(name) if payload is None else None
                     entry = Entry(at + ahead, run.term, row.next_offset, row.time_ms, payload or b"")
-                    yield Place(entry, run.segment, file, row.position, row.size, row.lsn)
+                    yield EntryLocation(entry, run.segment, file, row.position, row.size, row.lsn)
 
     def term_of(self, number: int, index: int) -> int:
         """Return the term of an entry, or of the anchor."""

@@ -62,7 +62,7 @@ class Partition:
         config: PartitionConfig,
         raft_config: RaftConfig,
         clock_ms: Callable[[], int],
-        chance: Callable[[], float],
+        random_float: Callable[[], float],
         now: float,
     ) -> None:
         self.meta = meta
@@ -87,7 +87,7 @@ class Partition:
             me=me,
             members=meta.members,
             config=raft_config,
-            chance=chance,
+            random_float=random_float,
             commit_index=self.applied_index,
             now=now,
         )

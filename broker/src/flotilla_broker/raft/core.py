@@ -7,8 +7,8 @@ machine, snapshots, journal files and the send loop. `pysyncobj_internals.py` li
 
 pysyncobj sees no payloads. Its journal is the group's log on disk (`CoreLog`): positions and terms are looked up,
 entries are passed on unchanged. Members are small numbers inside pysyncobj, so the order of its sets and of its
-messages is the same in every run, as a simulation needs. Time and chance are arguments too: the clock of pysyncobj's
-module is set before each call.
+messages is the same in every run, as a simulation needs. Time and randomness are arguments too: the clock of
+pysyncobj's module is set before each call.
 """
 
 from collections.abc import Callable, Sequence
@@ -97,7 +97,7 @@ class Core:
         me: str,
         members: Sequence[str],
         config: RaftConfig,
-        chance: Callable[[], float],
+        random_float: Callable[[], float],
         commit_index: int,
         now: float,
         emit: Callable[[str, VoteRequest | Vote], None],
@@ -111,7 +111,7 @@ class Core:
             [node for name, node in self._nodes.items() if name != me],
             config,
             _Outlet(self._names, emit),
-            chance,
+            random_float,
         )
         self.reload(commit_index)
 
@@ -238,10 +238,10 @@ class _SyncObj(stock.SyncObj):  # type: ignore[misc]  # pysyncobj has no types
     """pysyncobj with everything switched off that the module's docstring lists."""
 
     def __init__(
-        self, me: Node, others: list[Node], config: RaftConfig, transport: Transport, chance: Callable[[], float]
+        self, me: Node, others: list[Node], config: RaftConfig, transport: Transport, random_float: Callable[[], float]
     ) -> None:
         self.may_campaign = False
-        self._chance = chance
+        self._random_float = random_float
         self._election_s = (config.election_s_min, config.election_s_max)
         conf = stock.SyncObjConf(
             autoTick=False,
@@ -274,7 +274,7 @@ class _SyncObj(stock.SyncObj):  # type: ignore[misc]  # pysyncobj has no types
 
     def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802 - an override of pysyncobj's private method
         shortest, longest = self._election_s
-        return shortest + (longest - shortest) * self._chance()
+        return shortest + (longest - shortest) * self._random_float()
 
     def _SyncObj__connectedToAnyone(self) -> bool:  # noqa: N802
         """Allow an election only in `Core.campaign`: after a pre-vote, or in a leadership transfer."""

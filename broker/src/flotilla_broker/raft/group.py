@@ -61,7 +61,7 @@ class RaftGroup:
         me: str,
         members: Sequence[str],
         config: RaftConfig,
-        chance: Callable[[], float],
+        random_float: Callable[[], float],
         commit_index: int,
         now: float,
     ) -> None:
@@ -72,7 +72,7 @@ class RaftGroup:
             me=me,
             members=members,
             config=config,
-            chance=chance,
+            random_float=random_float,
             commit_index=commit_index,
             now=now,
         )

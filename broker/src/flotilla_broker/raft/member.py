@@ -21,7 +21,7 @@ class Member:
         me: str,
         members: Sequence[str],
         config: RaftConfig,
-        chance: Callable[[], float],
+        random_float: Callable[[], float],
         commit_index: int,
         now: float,
     ) -> None:
@@ -35,13 +35,13 @@ class Member:
         self.leader_seen_at = now - config.election_s_max  # time of the last message of a leader
         self.is_quiesced = False  # no heartbeats expected: this follower relies on the connection
         self.port = port
-        self._chance = chance
+        self._random_float = random_float
         self.core = Core(
             log,
             me=me,
             members=members,
             config=config,
-            chance=chance,
+            random_float=random_float,
             commit_index=self.commit_index,
             now=now,
             emit=self.send_after_flush,
@@ -74,7 +74,7 @@ class Member:
 
     def reset_election_timeout(self, now: float, shortest_s: float, longest_s: float) -> None:
         """Set a random election timeout between the two times."""
-        self.core.election_at = now + shortest_s + (longest_s - shortest_s) * self._chance()
+        self.core.election_at = now + shortest_s + (longest_s - shortest_s) * self._random_float()
 
     def shorten_election_timeout(self, now: float, within_s: float) -> None:
         """Start an election soon, because no leader is known. A pre-vote fails if there is one after all."""

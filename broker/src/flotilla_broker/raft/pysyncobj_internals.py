@@ -127,12 +127,12 @@ INTERNALS = (
         meaning="handler of a message from a node: append_entries, request_vote, response_vote",
         purpose="Core.append, follow, request_vote, count_vote, raise_term",
     ),
-    # -- overridden: chance, permission to campaign, and what is switched off ------------------------------
+    # -- overridden: randomness, permission to campaign, and what is switched off ------------------------------
     Internal(
         "_SyncObj__generateRaftTimeout",
         _OVERRIDE,
-        meaning="random election timeout in seconds, drawn to set the election deadline; the only use of chance",
-        purpose="draws from the caller's source of chance",
+        meaning="random election timeout in seconds, drawn to set the election deadline; the only use of randomness",
+        purpose="draws from the caller's random source",
     ),
     Internal(
         "_SyncObj__connectedToAnyone",

@@ -190,18 +190,20 @@ class ManagerClient:
 
 def _to_error(url: str, response: Response, repeatable: bool) -> ServerUnreachable:
     """Return the error of a response if a retry may help. Raises Refused, ServerUnreachable."""
-    said = read(response.body)
-    step = next_step(response.status, said)
+    error_body = read(response.body)
+    step = next_step(response.status, error_body)
     if step is Step.LATER:
-        return ServerUnreachable(f"{url} is unavailable: {said.message or said.code}")
+        return ServerUnreachable(f"{url} is unavailable: {error_body.message or error_body.code}")
     if step is Step.DOUBT:
-        text = f"{url} responded with status {response.status}" + (f": {said.message}" if said.message else "")
+        text = f"{url} responded with status {response.status}" + (
+            f": {error_body.message}" if error_body.message else ""
+        )
         if not repeatable:
             raise OutcomeUnknown(f"{text}. The request may have taken effect")
         return ServerUnreachable(text)
-    if said.code is None and not said.message:
+    if error_body.code is None and not error_body.message:
         raise ServerUnreachable(f"{url} is not a manager: status {response.status}")
-    raise refused(add_code(said, response.headers), response.status)
+    raise refused(add_code(error_body, response.headers), response.status)
 
 
 def read_as(kind: type[T], response: object) -> T:

@@ -168,11 +168,11 @@ _CODES = {401: "unauthorized", 403: "forbidden"}
 UNKNOWN = "unknown"  # stands in for the code of a server that sends none
 
 
-def refused(said: ErrorResponse, status: int) -> Refused:
+def refused(response: ErrorResponse, status: int) -> Refused:
     """Build the exception for the error response of a server."""
-    code = said.code or _CODES.get(status, UNKNOWN)
-    message = said.message or f"the server responded with status {status} and without a readable message"
+    code = response.code or _CODES.get(status, UNKNOWN)
+    message = response.message or f"the server responded with status {status} and without a readable message"
     kind = _KINDS.get(code, Refused)
-    if code == "not_found" and said.details.get("resource") in _OTHERS:
+    if code == "not_found" and response.details.get("resource") in _OTHERS:
         kind = NotFound
-    return kind(message, code, dict(said.details))
+    return kind(message, code, dict(response.details))

@@ -209,9 +209,9 @@ class Router:
 
     def _handle_error(self, request: "_RoutedRequest", broker: BrokerInfo | None, response: Response) -> None:
         """Decide how to retry after an error response. Raises Refused if a retry cannot help."""
-        said = read(response.body)
-        step = next_step(response.status, said)
-        request.last_error = refused(said, response.status)
+        error_body = read(response.body)
+        step = next_step(response.status, error_body)
+        request.last_error = refused(error_body, response.status)
         is_transient = self._config.token is not None and request.may_be_new_token(response.status, self._clock())
         if step is Step.REFUSED and not is_transient:
             raise request.last_error
@@ -223,10 +223,10 @@ class Router:
         if broker is not None:
             self._unreachable.clear()
             if step is not Step.REFUSED and response.status != _TOO_MANY_REQUESTS:
-                self._update_leader(request, broker, said)
+                self._update_leader(request, broker, error_body)
 
-    def _update_leader(self, request: "_RoutedRequest", broker: BrokerInfo, said: ErrorResponse) -> None:
-        leader = said.leader.get("id")
+    def _update_leader(self, request: "_RoutedRequest", broker: BrokerInfo, error_body: ErrorResponse) -> None:
+        leader = error_body.leader.get("id")
         if isinstance(leader, str) and leader != broker.id and self._cluster.broker(leader) is not None:
             self._leaders[request.key] = leader
         else:

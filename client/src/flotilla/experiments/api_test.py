@@ -260,12 +260,12 @@ async def _test_heartbeats(api: ApiTest, producer: str) -> None:
     consumer = await _register(api, "register a consumer", {"topic": api.topic})
     await api.good("send a producer heartbeat", "POST", "/producer/heartbeat", {"producer_id": producer})
     await api.good("send a consumer heartbeat", "POST", "/consumer/heartbeat", {"consumer_id": consumer})
-    strangers = ("Producer not registered with topic.", "Consumer not registered with topic.")
+    unknown = ("Producer not registered with topic.", "Consumer not registered with topic.")
     await api.bad(
-        "heartbeat of an unknown producer", "POST", "/producer/heartbeat", {"producer_id": _UNKNOWN_ID}, strangers[0]
+        "heartbeat of an unknown producer", "POST", "/producer/heartbeat", {"producer_id": _UNKNOWN_ID}, unknown[0]
     )
     await api.bad(
-        "heartbeat of an unknown consumer", "POST", "/consumer/heartbeat", {"consumer_id": _UNKNOWN_ID}, strangers[1]
+        "heartbeat of an unknown consumer", "POST", "/consumer/heartbeat", {"consumer_id": _UNKNOWN_ID}, unknown[1]
     )
     await api.good("list producers", "GET", "/producers", check=lambda body: bool(body["producers"]))
     await api.good("list consumers", "GET", "/consumers", check=lambda body: bool(body["consumers"]))

@@ -19,22 +19,22 @@ def make_sample(plan: Plan, seed: int = 1, steps: int = STEPS) -> list[ProducerL
 
 def _make_log(producer: int, topics: tuple[str, ...], seed: int, steps: int) -> ProducerLog:
     # A string seed gives the same numbers in every version of Python since 3.2.
-    chance = random.Random(f"{seed}-{producer}")  # noqa: S311 - not a secret
+    rng = random.Random(f"{seed}-{producer}")  # noqa: S311 - not a secret
     rows = []
     now_s = _BEGIN_S
     for step in range(1, steps + 1):
-        now_s += int(chance.random() * 3)
-        chosen = topics if chance.random() < 0.7 else (_choose(chance, topics), _choose(chance, topics))  # noqa: PLR2004
+        now_s += int(rng.random() * 3)
+        chosen = topics if rng.random() < 0.7 else (_choose(rng, topics), _choose(rng, topics))  # noqa: PLR2004
         rows += [
-            (_write_time(now_s), _choose(chance, _LEVELS) + _choose(chance, _TEXTS), f"P{producer}-{step}", topic)
+            (_write_time(now_s), _choose(rng, _LEVELS) + _choose(rng, _TEXTS), f"P{producer}-{step}", topic)
             for topic in chosen
         ]
     return ProducerLog(producer, number_lines(rows))
 
 
-def _choose(chance: random.Random, among: tuple[str, ...]) -> str:
+def _choose(rng: random.Random, among: tuple[str, ...]) -> str:
     """Choose one item; only `random()` itself is stable across versions."""
-    return among[int(chance.random() * len(among))]
+    return among[int(rng.random() * len(among))]
 
 
 def _write_time(seconds: int) -> str:

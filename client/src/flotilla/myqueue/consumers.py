@@ -22,7 +22,7 @@ from flotilla.client.positions import ConsumerRecord, Start, parse_topics
 from flotilla.myqueue.texts import check_topic, decode_message, parse_broker
 
 _ARRIVE_S = 30.0  # limit for an existing message to arrive
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _TURN_S = 0.1  # how long one thread waits before it lets others use the consumer
 
 
@@ -100,7 +100,7 @@ class _Queue:
         self._topic = topic
         self._consumer = consumer
         self._clock = clock
-        self._door = threading.Lock()
+        self._entry_lock = threading.Lock()
         self._lock = threading.Lock()  # a consumer is not thread-safe
         self._next: ConsumerRecord | None = None
 
@@ -112,12 +112,12 @@ class _Queue:
             if found is not None:
                 return found
         with self._turn():
-            found, self._next = self._look(), None
+            found, self._next = self._poll_next(), None
             return found
 
     def has_next(self) -> bool:
         with self._turn():
-            self._next = self._look()
+            self._next = self._poll_next()
             return self._next is not None
 
     def size(self) -> int:
@@ -127,21 +127,21 @@ class _Queue:
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
         """Hold the consumer exclusively and fairly: a thread that returns queues behind waiting threads."""
-        with self._door:
+        with self._entry_lock:
             self._lock.acquire()
         try:
             yield
         finally:
             self._lock.release()
 
-    def _look(self) -> ConsumerRecord | None:
+    def _poll_next(self) -> ConsumerRecord | None:
         """Return the next record; None if the leaders had none at the time of the call."""
         deadline = self._clock() + _ARRIVE_S
         found = self._next or self._consumer.poll(0.0)
         while found is None and self._left():
             if self._clock() > deadline:
                 raise ServerUnreachable(f"messages of '{self._topic}' did not arrive within {_ARRIVE_S:g} s")
-            found = self._consumer.poll(_LOOK_S)
+            found = self._consumer.poll(_POLL_S)
         return found
 
     def _left(self) -> int:

@@ -158,7 +158,7 @@ class ProducerTable:
         if header.base_sequence > expected:
             raise SequenceGap(
                 f"{_name(header)}: expected sequence {expected}, got {header.base_sequence}; "
-                f"send what lies between first, or raise the epoch and start at 0"
+                f"send the missing batches first, or raise the epoch and start at 0"
             )
         starts = []
         for batch in self._remembered(header.producer_id, header.producer_epoch, expected):
@@ -303,7 +303,7 @@ def _name(header: BatchHeader) -> str:
 def _check_first(header: BatchHeader) -> None:
     if header.base_sequence:
         raise ProducerUnknown(
-            f"{_name(header)}: not known here, or forgotten after a long silence; expected sequence 0, "
+            f"{_name(header)}: unknown, or expired after a long time without batches; expected sequence 0, "
             f"got {header.base_sequence}; raise the epoch and start at 0"
         )
 
@@ -355,7 +355,7 @@ def _decode_items(data: bytes) -> list[bytes]:
     try:
         saved = _decode_saved(data)
         if saved.version != FORMAT:
-            raise InvalidProducerTable(f"the table has version {saved.version}; version {FORMAT} is known here")
+            raise InvalidProducerTable(f"the table has version {saved.version}; only version {FORMAT} is supported")
         return _decode_producers(saved.producers)
     except (msgspec.DecodeError, RecursionError) as error:  # RecursionError: deeply nested arrays
         raise InvalidProducerTable(f"not a saved table: {error}") from error

@@ -38,7 +38,7 @@ def parse_query(query: bytes) -> dict[str, str]:
         raise Refusal("bad_request", f"the query cannot be read: {error}") from error
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise Refusal("bad_request", f"{_doubled(pairs)[:40]!r} is in the query twice; say it once")
+        raise Refusal("bad_request", f"{_doubled(pairs)[:40]!r} is in the query twice; give it once")
     return found
 
 

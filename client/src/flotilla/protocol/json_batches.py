@@ -108,7 +108,7 @@ def _optional(text: str | None, encoded: str | None, what: str) -> bytes | None:
         try:
             return None if text is None else text.encode()
         except UnicodeEncodeError as error:
-            raise RecordInvalid(f"the {what} holds half a character; use base64") from error
+            raise RecordInvalid(f"the {what} contains an unpaired surrogate; use base64") from error
     try:
         return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:

@@ -49,7 +49,7 @@ def read_message(params: simple_params.Produce, bytes_max: int) -> bytes:
         try:
             value = params.message.encode()
         except UnicodeEncodeError as error:
-            raise Refusal("bad_request", "'message' holds half a character; use 'message_base64'.") from error
+            raise Refusal("bad_request", "'message' contains an unpaired surrogate; use 'message_base64'.") from error
     else:
         try:
             value = base64.b64decode(params.message_base64 or "", validate=True)

@@ -50,12 +50,11 @@ def _check_frame_header(frame: memoryview, body_bytes: int) -> None:
         raise DecompressionFailed("the zstd frame does not declare its content size; it must")
     if parameters.content_size != body_bytes:
         raise DecompressionFailed(
-            f"the zstd frame declares {parameters.content_size} bytes; the batch header says {body_bytes}"
+            f"the zstd frame declares {parameters.content_size} bytes; the batch header declares {body_bytes}"
         )
     if parameters.window_size > WINDOW_BYTES_MAX:
         raise DecompressionFailed(
-            f"the zstd frame asks for a window of {parameters.window_size} bytes; at most "
-            f"{WINDOW_BYTES_MAX} are allowed"
+            f"the zstd frame has a window of {parameters.window_size} bytes; the limit is {WINDOW_BYTES_MAX}"
         )
     if parameters.dict_id != 0:
         raise DecompressionFailed(f"the zstd frame needs dictionary {parameters.dict_id}; none is supported")

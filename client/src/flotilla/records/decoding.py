@@ -260,6 +260,6 @@ def _take_timestamps(sections: _Sections, scan: Scan, header: BatchHeader) -> me
     if (first, last) != (header.timestamp_min_ms, header.timestamp_max_ms):
         raise BadBody(
             f"the timestamps go from {first} to {last}; "
-            f"the header says {header.timestamp_min_ms} to {header.timestamp_max_ms}"
+            f"the header declares {header.timestamp_min_ms} to {header.timestamp_max_ms}"
         )
     return column

@@ -46,7 +46,7 @@ def check(buffer: Buffer) -> BatchHeader:
         raise TrailingBytes(f"the batch has {header.total_bytes} bytes; {view.nbytes} are there")
     crc = checksum(view)
     if crc != header.crc:
-        raise CrcMismatch(f"the header says CRC {header.crc:08x}; the bytes have {crc:08x}")
+        raise CrcMismatch(f"the header has CRC {header.crc:08x}; the bytes have {crc:08x}")
     if any(view[HEADER_BYTES + header.stored_bytes :]):
         raise BadPadding(f"the bytes behind the {header.stored_bytes} stored ones are not all zero")
     return header

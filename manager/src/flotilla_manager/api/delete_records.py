@@ -61,7 +61,7 @@ async def check_points(manager: Manager, topic: Topic, points: list[DeletePoint]
             raise Refusal("unknown_partition", text)
         if indexes.count(index) > 1:
             raise Refusal("bad_request", f"partition {index} is given more than once")
-    found = await _at_all(points, lambda point: _look(manager, topic, point))
+    found = await _at_all(points, lambda point: _fetch_offsets(manager, topic, point))
     _raise_any(found)
     for point in points:
         offsets = found[point.partition]
@@ -102,7 +102,7 @@ def _raise_any(found: dict[int, Offsets | Refusal], **details: Any) -> None:  # 
         raise refusal
 
 
-async def _look(manager: Manager, topic: Topic, point: DeletePoint) -> Offsets:
+async def _fetch_offsets(manager: Manager, topic: Topic, point: DeletePoint) -> Offsets:
     return await manager.gateway.offsets(topic, point.partition, seconds=manager.settings.request_s_max)
 
 

@@ -33,7 +33,7 @@ TOPICS = "/v1/topics"
 _NAMES_MAX = 1000
 _TOPIC_PARAMETER = "Topic to describe; repeat it for several topics, omit it for all"
 _TIMESTAMP_PARAMETER = "Also return the offset of the first record appended at this time or later"
-_GLANCE_S = 1.0
+_REFRESH_S = 1.0
 AnyName = Annotated[str, Path(max_length=1000)]
 _NEW: JsonDict = {"name": "orders", "partitions": 2}
 _CHANGES: JsonDict = {"retention_ms": 86_400_000}
@@ -64,7 +64,7 @@ def _add_metadata(router: APIRouter, manager: Manager) -> None:
         if topic is None:
             await _refresh(manager)
         else:
-            await _glance(manager)
+            await _refresh_briefly(manager)
         missing = [name for name in topic or () if not caller.sees(name) or await _find(manager, name) is None]
         snapshot = manager.snapshot
         wanted = (
@@ -153,11 +153,11 @@ async def _refresh(manager: Manager) -> None:
             raise
 
 
-async def _glance(manager: Manager) -> None:
+async def _refresh_briefly(manager: Manager) -> None:
     """Refresh the cache, but wait only briefly: clients need leaders also while the database is unavailable."""
     if manager.metadata.last_error is None or manager.metadata.snapshot is None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GLANCE_S):
+            async with asyncio.timeout(_REFRESH_S):
                 await _refresh(manager)
 
 

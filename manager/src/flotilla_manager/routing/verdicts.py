@@ -4,13 +4,13 @@ from flotilla.net import verdicts
 from flotilla.net.verdicts import ErrorResponse, Step
 from flotilla.protocol.errors import Refusal
 
-_STRANGERS = {"unauthorized", "forbidden"}  # the manager's credentials, not the caller's
+_CREDENTIAL_ERRORS = {"unauthorized", "forbidden"}  # the manager's credentials, not the caller's
 
 
 def next_step(status: int, body: bytes = b"") -> Step:
     """Decide how to continue, by status and error code."""
-    said = verdicts.read(body) if status != 200 else ErrorResponse()  # noqa: PLR2004 - success has no code
-    return Step.LATER if said.code in _STRANGERS else verdicts.next_step(status, said)
+    response = verdicts.read(body) if status != 200 else ErrorResponse()  # noqa: PLR2004 - success has no code
+    return Step.LATER if response.code in _CREDENTIAL_ERRORS else verdicts.next_step(status, response)
 
 
 def leader_in(body: bytes) -> str | None:
@@ -21,13 +21,13 @@ def leader_in(body: bytes) -> str | None:
 
 def refusal_in(body: bytes) -> Refusal:
     """Translate a broker's error for the client."""
-    said = verdicts.read(body)
-    if said.code is None or not said.message:
+    response = verdicts.read(body)
+    if response.code is None or not response.message:
         return Refusal("unavailable", "invalid response from a broker")
-    if said.code in _STRANGERS:
+    if response.code in _CREDENTIAL_ERRORS:
         return Refusal(
             "unavailable", "a broker rejected this manager's credentials; all servers must have the same secret"
         )
-    refusal = Refusal(said.code, said.message)
-    refusal.details = dict(said.details)
+    refusal = Refusal(response.code, response.message)
+    refusal.details = dict(response.details)
     return refusal

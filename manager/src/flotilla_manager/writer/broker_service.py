@@ -80,8 +80,9 @@ class BrokerService:
         """Reject a broker of another cluster. A new database after a loss has another cluster id, too."""
         if heartbeat.cluster_id in {None, snapshot.cluster_id}:
             return
+        label = heartbeat.to_broker(None).label
         text = (
-            f"broker {heartbeat.to_broker(None).label} belongs to cluster {heartbeat.cluster_id}; the database belongs to cluster "
+            f"broker {label} belongs to cluster {heartbeat.cluster_id}; the database belongs to cluster "
             f"{snapshot.cluster_id}. If the database replaced a lost one, stop the writer and run "
             "flotilla admin rebuild-metadata"
         )

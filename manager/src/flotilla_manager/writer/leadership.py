@@ -65,7 +65,7 @@ class Leadership:
         last_error = ""
         while True:
             try:
-                await self.look()
+                await self.observe()
                 last_error = ""
             except MetadataError as error:
                 if str(error) != last_error:
@@ -73,7 +73,7 @@ class Leadership:
                 last_error = str(error)
             await asyncio.sleep(BEAT_S)
 
-    async def look(self) -> None:
+    async def observe(self) -> None:
         """Send a heartbeat as the writer; otherwise take over if there is no live writer. Raises MetadataError."""
         if self._is_retired:
             return

@@ -215,7 +215,10 @@ def _check_settings(spec: Mapping[str, Any]) -> None:
 
 
 def has_stored_output(spec: Mapping[str, Any]) -> bool:
-    """Whether the output is stored. log_stats without an output prints a table in the driver, anew at each start."""
+    """Whether the output is stored.
+
+    log_stats without an output prints a table in the driver, and counts from zero at each start.
+    """
     names = {one.partition("=")[0] for one in spec.get("arguments") or ()}
     return (spec.get("application") or {}).get("builtIn") != "log_stats" or bool(names & _OUTPUTS)
 
