@@ -3,8 +3,8 @@
 Usage: check_wording.py
 
 The words are in wording.toml. In docs, code blocks and `code` are not checked: they quote programs. In Python, names
-are checked where they are defined, and comments, docstrings and strings of several words like docs. In YAML and
-templates, every line is checked.
+are checked where they are defined, and comments, docstrings and strings of several words like docs. In YAML,
+templates, shell scripts, `Makefile` and `pyproject.toml`, every line is checked.
 """
 
 import ast
@@ -25,7 +25,8 @@ _FENCE = "```"
 _CODE = re.compile(r"`[^`\n]*`")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_")
-_TEMPLATES = {".yaml", ".yml", ".tpl", ".txt"}
+_TEMPLATES = {".yaml", ".yml", ".tpl", ".txt", ".sh"}
+_FILES = {"Makefile", "pyproject.toml"}  # checked like templates
 _SKIPPED = {"__pycache__", ".venv", "node_modules", "build", "dist"}
 
 
@@ -93,7 +94,7 @@ def find(page: str, text: str, vocabulary: Vocabulary) -> Iterator[Finding]:
 
 
 def find_in_template(page: str, text: str, vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Find the retired words of YAML or a template."""
+    """Find the retired words of YAML, a template, a script or another text file."""
     for number, line in enumerate(text.splitlines(), start=1):
         yield from (Finding(page, number, word, use) for _, word, use in vocabulary.find(_CODE.sub("", line)))
 
@@ -175,7 +176,7 @@ def _code_files(root: Path, folders: Sequence[str]) -> list[Path]:
         path
         for path in found
         if path.is_file()
-        and (path.suffix == ".py" or path.suffix in _TEMPLATES)
+        and (path.suffix == ".py" or path.suffix in _TEMPLATES or path.name in _FILES)
         and not _SKIPPED.intersection(path.relative_to(root).parts)
     )
 

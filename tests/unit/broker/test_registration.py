@@ -52,7 +52,7 @@ class Registered:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def disconnect(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.close()
 
 
@@ -72,7 +72,7 @@ def test_heartbeats_are_repeated() -> None:
     on_loop(body)
 
 
-@pytest.mark.parametrize("other", [hang_up, Manager(503, b"").serve, Manager(200, b"nonsense").serve, None])
+@pytest.mark.parametrize("other", [disconnect, Manager(503, b"").serve, Manager(200, b"nonsense").serve, None])
 def test_unresponsive_manager_is_skipped_and_the_responsive_one_is_kept(other: Serve | None) -> None:
     async def body() -> None:
         manager = Manager()

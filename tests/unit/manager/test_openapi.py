@@ -21,11 +21,11 @@ RENAMED = {
 }
 
 
-def with_manager(folder: Path, look: Callable[[Manager], T]) -> T:
+def with_manager(folder: Path, read_api: Callable[[Manager], T]) -> T:
     async def run() -> T:
         manager = Manager(Settings(), open_store(f"sqlite:///{folder}/metadata.db"), lambda _: None)
         try:
-            return look(manager)
+            return read_api(manager)
         finally:
             await manager.close()
 

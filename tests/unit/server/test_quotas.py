@@ -115,7 +115,7 @@ class Server:
         body: bytes | None = None,
         answer: int | None = None,
         chunks: Iterable[bytes] | None = None,
-        hang_up: bool = False,
+        disconnect: bool = False,
     ) -> tuple[int, dict[str, str]]:
         """Send a request; return the status and the headers of the response."""
         headers = [] if holder is None else [(b"authorization", f"Bearer {holder.text}".encode())]
@@ -123,7 +123,7 @@ class Server:
         if chunks is None:
             headers.append((b"content-length", str(len(pieces[0])).encode()))
         events: list[MutableMapping[str, Any]] = [
-            {"type": "http.request", "body": piece, "more_body": hang_up or at < len(pieces) - 1}
+            {"type": "http.request", "body": piece, "more_body": disconnect or at < len(pieces) - 1}
             for at, piece in enumerate(pieces)
         ]
         events.append({"type": "http.disconnect"})
@@ -301,7 +301,7 @@ def test_client_that_disconnects_during_a_body_holds_nothing(chunked: bool) -> N
         server = Server(holder)
         for _ in range(20):
             chunks = [bytes(300)] * 3 if chunked else None
-            status, _ = await server.ask(holder, "/v1/append", body=bytes(900), chunks=chunks, hang_up=True)
+            status, _ = await server.ask(holder, "/v1/append", body=bytes(900), chunks=chunks, disconnect=True)
             assert status == 0
         account = server.quotas._accounts[holder.token.id]
         assert (account.in_flight, account.requests) == (0, 0)

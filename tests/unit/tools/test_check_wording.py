@@ -54,6 +54,50 @@ def test_yaml_is_checked_line_by_line() -> None:
     assert [(one.line, one.word) for one in find_in_template("a.yaml", text, VOCABULARY)] == [(1, "tell"), (3, "Tells")]
 
 
+@pytest.mark.parametrize("name", ["Makefile", "pyproject.toml", "sub/pyproject.toml", "sub/run.sh"])
+def test_scripts_and_project_files_are_checked(tmp_path: Path, name: str) -> None:
+    (tmp_path / "code" / name).parent.mkdir(parents=True)
+    (tmp_path / "code" / name).write_text("# fine\n# They tell it.\n")
+    (tmp_path / "code" / "other.toml").write_text("# They tell it.\n")
+    settings = {"retired": WORDS, "docs": {"files": []}, "code": {"folders": ["code"]}}
+    assert check(tmp_path, settings) == [Finding(f"code/{name}", 2, "tell", "return")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class Stand: ...\n",
+        "class View: ...\n",
+        "class Look: ...\n",
+        "def look() -> None: ...\n",
+        "async def _look() -> None: ...\n",
+        "def letting_go() -> None: ...\n",
+        "chance = 0.5\n",
+        "# made anew\n",
+        "# still to come: a change\n",
+        'x = "there can only be more partitions"\n',
+        'x = "that makes no sense"\n',
+        'x = "whoever is let go"\n',
+    ],
+)
+def test_project_vocabulary_reports_retired_names_and_phrases(text: str) -> None:
+    assert list(find_in_python("a.py", text, project_vocabulary()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["class ViewSettings: ...\n", "class Standby: ...\n", "lookup = 1\n", "# Look it up in the table.\n", "x.look()\n"],
+)
+def test_project_vocabulary_permits_similar_names(text: str) -> None:
+    assert list(find_in_python("a.py", text, project_vocabulary())) == []
+
+
+def project_vocabulary() -> Vocabulary:
+    settings = tomllib.loads(check_wording.SETTINGS.read_text(encoding="utf-8"))
+    words = {**settings["retired"], **settings["retired-in-code"]}
+    return Vocabulary(words, settings["names"], settings["modules"])
+
+
 def test_only_listed_folders_are_checked_and_allowed_words_are_not_reported(tmp_path: Path) -> None:
     for name in (
         "a.md",
