@@ -50,5 +50,5 @@ def _newer(before: Resource | None, now: Resource) -> Resource:
 
 
 def _version(resource: Resource) -> int:
-    """Kubernetes guarantees that resource versions of one kind are comparable."""
+    """Compare resource versions of one kind as numbers: guaranteed since Kubernetes 1.35, and true with etcd before."""
     return int(resource["metadata"].get("resourceVersion", 0))

@@ -14,11 +14,12 @@ from flotilla.net.verdicts import read
 from flotilla_operator.cluster_state import ClusterState, decode_state
 from flotilla_operator.errors import Rejected, Unavailable
 
-_TOPICS, _BROKERS = "/v1/control/topics", "/v1/control/brokers"
+_STATE, _TOPICS, _BROKERS = "/v1/control/state", "/v1/control/topics", "/v1/control/brokers"
 _READ_S = 10.0
 _CHANGE_S = 60.0  # brokers create replicas one by one
 _ANSWER_BYTES_MAX = 256 << 20  # enough for the maximum number of topics
 _OK, _NOT_FOUND = 200, "not_found"
+_UNAUTHORIZED = {401, 403}
 _RETRIED = {429, 500, 502, 503, 504}
 
 
@@ -33,9 +34,13 @@ class ControlClient:
 
     async def get_state(self) -> ClusterState:
         """Get the state of the cluster; raises Unavailable."""
-        response = await self._request("GET", "/v1/control/state", None, _READ_S)
+        response = await self._request("GET", _STATE, None, _READ_S)
+        if response.status in _UNAUTHORIZED:
+            text = "Managers rejected the operator's token"
+            raise Unavailable(f"{text} (HTTP {response.status}): operator and managers must use the same Secret")
         if response.status != _OK:
-            raise Unavailable(f"Managers are unavailable: HTTP {response.status}: {_message(response)}")
+            message = _read_message(response) or "no message"
+            raise Unavailable(f"GET {_STATE} failed: HTTP {response.status}: {message}")
         try:
             return decode_state(bytes(response.body))
         except msgspec.DecodeError as error:
@@ -48,12 +53,12 @@ class ControlClient:
     async def delete_topic(self, name: str, topic_id: str, owner: str) -> None:
         """Delete a topic, if it has this id and owner."""
         query = urlencode({"owner": owner, "topic_id": topic_id})
-        await self._change("DELETE", f"{_TOPICS}/{quote(name)}?{query}", gone="topic")
+        await self._change("DELETE", f"{_TOPICS}/{quote(name)}?{query}", missing_resource="topic")
 
     async def release_topic(self, name: str, owner: str) -> None:
         """Remove the owner of a topic."""
         query = urlencode({"owner": owner})
-        await self._change("DELETE", f"{_TOPICS}/{quote(name)}/owner?{query}", gone="topic")
+        await self._change("DELETE", f"{_TOPICS}/{quote(name)}/owner?{query}", missing_resource="topic")
 
     async def put_broker(self, broker_id: str, body: Mapping[str, Any]) -> None:
         """Update the settings of a broker."""
@@ -61,18 +66,23 @@ class ControlClient:
 
     async def remove_broker(self, broker_id: str) -> None:
         """Remove a broker."""
-        await self._change("DELETE", f"{_BROKERS}/{broker_id}", gone="broker")
+        await self._change("DELETE", f"{_BROKERS}/{broker_id}", missing_resource="broker")
 
     def close(self) -> None:
         """Close all connections."""
         self._pool.close()
 
     async def _change(
-        self, method: str, target: str, body: Mapping[str, Any] | None = None, *, gone: Resource | None = None
+        self,
+        method: str,
+        target: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        missing_resource: Resource | None = None,
     ) -> None:
-        """Send a change; raises Unavailable, Rejected. A deletion succeeds if the resource `gone` is missing."""
+        """Send a change; raises Unavailable, Rejected. If `missing_resource` does not exist, a deletion succeeds."""
         response = await self._request(method, target, body, _CHANGE_S)
-        if response.status == _OK or (gone is not None and _is_missing(response, gone)):
+        if response.status == _OK or (missing_resource is not None and _is_missing(response, missing_resource)):
             return
         if response.status in _RETRIED:
             raise Unavailable(_message(response))
@@ -93,9 +103,13 @@ def _is_missing(response: Response, resource: Resource) -> bool:
 
 
 def _message(response: Response) -> str:
+    return _read_message(response) or f"Managers answered with HTTP {response.status}"
+
+
+def _read_message(response: Response) -> str | None:
     try:
         body = response.json()
     except ValueError:
         body = None
     message = body.get("message") or body.get("error") if isinstance(body, dict) else None
-    return str(message or f"Managers answered with HTTP {response.status}")
+    return str(message) if message else None

@@ -1,7 +1,7 @@
 """kopf handlers: watch events update the cache and wake the reconciler.
 
 Only event handlers are used: for other handlers, kopf writes annotations and finalizers into resources. Nothing is
-decided here. A lost event costs time only, because every reconcile observes everything.
+decided here. A lost event delays a change by at most about a minute: a full list corrects the cache.
 """
 
 from typing import Any

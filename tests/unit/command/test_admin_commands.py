@@ -274,6 +274,24 @@ def test_empty_list_prints_a_hint(
     assert text in captured.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "resource", "text"),
+    [
+        ("topics delete x --missing-ok", "topic", "topic 'x' does not exist\n"),
+        ("groups delete x --missing-ok", "group", "group 'x' does not exist\n"),
+    ],
+)
+def test_delete_with_missing_ok_reports_a_missing_resource(
+    manager: FakeManager, capsys: pytest.CaptureFixture[str], arguments: str, resource: str, text: str
+) -> None:
+    manager.status = 404
+    manager.answers = {"DELETE ": {"code": "not_found", "message": "no", "details": {"resource": resource}}}
+    assert main(arguments.split()) == 0
+    assert capsys.readouterr().out == text
+    assert main(arguments.removesuffix(" --missing-ok").split()) == 1
+    assert capsys.readouterr().out == ""
+
+
 def test_describe_group_prints_unknown_lag(manager: FakeManager, capsys: pytest.CaptureFixture[str]) -> None:
     unknown = {**BILLING["partitions"][0], "first_offset": None, "next_offset": None, "lag": None}
     manager.answers = {"GET ": {**BILLING, "members": [], "partitions": [unknown]}}

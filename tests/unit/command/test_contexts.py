@@ -249,7 +249,7 @@ def test_contexts_can_be_set_used_shown_and_deleted(file: Path, capsys: pytest.C
     assert out("show").splitlines()[-1] == "current     yes"
     assert json.loads(out("list --json"))["current"] == "new"
     assert out("delete new") == "context 'new' deleted\n"
-    assert out("delete new --missing-ok") == "context 'new' deleted\n"
+    assert out("delete new --missing-ok") == "context 'new' does not exist\n"
     assert json.loads(out("list --json"))["current"] is None
     out("use prod")
     assert out("use --none") == "current context unset\n"

@@ -1,6 +1,7 @@
 """The client of the control API: success, retry and rejection by status and error code."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -57,6 +58,23 @@ def test_deletion_fails_if_another_server_answers(resource: str, call: Call, bod
     assert resource
     with pytest.raises(Rejected):
         ask(call, Response(404, {}, body))
+
+
+@pytest.mark.parametrize(
+    ("response", "message"),
+    [
+        (no(401, "unauthorized", "the token is invalid"), "rejected the operator's token (HTTP 401): operator and"),
+        (no(403, "forbidden", "the scope admin is missing"), "(HTTP 403): operator and managers must use the same S"),
+        (no(500, "internal", "why"), "GET /v1/control/state failed: HTTP 500: why"),
+        (Response(502, {}, b"<h1>"), "GET /v1/control/state failed: HTTP 502: no message"),
+    ],
+)
+def test_error_for_the_state_names_the_cause(response: Response, message: str) -> None:
+    async def call(control: ControlClient) -> None:
+        await control.get_state()
+
+    with pytest.raises(Unavailable, match=re.escape(message)):
+        ask(call, response)
 
 
 def test_change_of_a_missing_broker_is_rejected() -> None:

@@ -60,7 +60,7 @@ class ConsumeSpec:
         )
         _require(
             not self.is_until_end or self.group is None or self.partitions,
-            "--until-end and --group are mutually exclusive, as other members may own partitions: use --timeout",
+            "--until-end with --group requires --partition, because other members may own partitions; or use --timeout",
         )
         is_shaped = self.is_json or self.format_name not in {None, "key-value"}
         _require(self.format_name is None or not self.is_json, "--format and --json are mutually exclusive")

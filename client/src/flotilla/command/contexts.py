@@ -146,8 +146,10 @@ def show(name: str | None, as_json: bool) -> None:
 def delete(name: str, missing_ok: bool) -> None:
     """Delete a context. Its token file is kept."""
     found = config.load(_path())
-    if not missing_ok:
-        found.find(name)
+    if missing_ok and name not in found.contexts:
+        print_lines(f"context '{name}' does not exist")
+        return
+    found.find(name)
     _save(found.without(name))
     print_lines(f"context '{name}' deleted")
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import click
 
 from flotilla.client.admin import GroupDescription, GroupReset
+from flotilla.client.errors import NotFound, OutcomeUnknown
 from flotilla.command import completers, connection
 from flotilla.command.options import (
     Group,
@@ -151,11 +152,26 @@ def reset(
 def delete(server: connection.Server, group: str, force: bool, missing_ok: bool, yes: bool, as_json: bool) -> None:
     """Delete a group and its committed offsets. Records are kept."""
     confirm(f"Delete group '{group}' and its committed offsets?", yes)
-    connection.run(server, lambda admin: admin.groups.delete(group, force=force, missing_ok=missing_ok))
+    existed = connection.run(server, lambda admin: _delete(admin, group, force=force, missing_ok=missing_ok))
     if as_json:
         print_json({"status": "ok"})
     else:
-        print_lines(f"group '{group}' deleted")
+        print_lines(f"group '{group}' deleted" if existed else f"group '{group}' does not exist")
+
+
+async def _delete(admin: connection.Admin, group: str, *, force: bool, missing_ok: bool) -> bool:
+    """Delete a group; return whether it existed. After an unknown outcome, `missing_ok` allows a retry."""
+    try:
+        await admin.groups.delete(group, force=force)
+    except NotFound:
+        if not missing_ok:
+            raise
+        return False
+    except OutcomeUnknown:
+        if not missing_ok:
+            raise
+        await admin.groups.delete(group, force=force, missing_ok=True)
+    return True
 
 
 def _check_where(where: Mapping[str, Any]) -> None:

@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None, programs: "Programs | None" = N
     name = " ".join([NAME, *(one for one in given[:1] if one in COMMANDS)])
     try:
         code = _run(given, programs)
-        if sys.stdout is not None:  # standard output is closed
+        if sys.stdout is not None:  # None if standard output is closed
             sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe, as in `flotilla topics list | head`
         _discard_output()

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from flotilla.client.admin import PartitionDescription, label_brokers
 from flotilla.client.admin.brokers import shorten_id
 from flotilla.client.cluster import TopicInfo
-from flotilla.client.errors import OutcomeUnknown, TopicExists
+from flotilla.client.errors import OutcomeUnknown, TopicExists, TopicMissing
 from flotilla.command import connection
 from flotilla.command.errors import InputInvalid
 from flotilla.command.options import (
@@ -237,11 +237,26 @@ def grow(server: connection.Server, topic: str, partitions: int, as_json: bool) 
 def delete(server: connection.Server, topic: str, missing_ok: bool, yes: bool, as_json: bool) -> None:
     """Delete a topic and all its records. This cannot be undone."""
     confirm(f"Permanently delete topic '{topic}' and all its records?", yes)
-    connection.run(server, lambda admin: admin.topics.delete(topic, missing_ok=missing_ok))
+    existed = connection.run(server, lambda admin: _delete(admin, topic, missing_ok=missing_ok))
     if as_json:
         print_json({"status": "ok"})
     else:
-        print_lines(f"topic '{topic}' deleted")
+        print_lines(f"topic '{topic}' deleted" if existed else f"topic '{topic}' does not exist")
+
+
+async def _delete(admin: connection.Admin, topic: str, *, missing_ok: bool) -> bool:
+    """Delete a topic; return whether it existed. After an unknown outcome, `missing_ok` allows a retry."""
+    try:
+        await admin.topics.delete(topic)
+    except TopicMissing:
+        if not missing_ok:
+            raise
+        return False
+    except OutcomeUnknown:
+        if not missing_ok:
+            raise
+        await admin.topics.delete(topic, missing_ok=True)
+    return True
 
 
 @topics.command(

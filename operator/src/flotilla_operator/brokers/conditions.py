@@ -69,9 +69,9 @@ def scaled(replicas: int, scaling: Scaling) -> Condition:
     if scaling.blockers:
         return Condition("Scaled", FALSE, scaling.reason, join_sentences(scaling.blockers))
     if scaling.replicas != replicas:
-        text = f"The set is being scaled down from {scaling.replicas} to {count(replicas, 'broker')}"
+        text = f"Scaling down from {scaling.replicas} to {count(replicas, 'broker')}"
         return Condition("Scaled", FALSE, "Scaling", text)
-    return Condition("Scaled", TRUE, "Scaled", f"The set has {count(replicas, 'broker')}, as specified")
+    return Condition("Scaled", TRUE, "Scaled", f"spec.replicas of the StatefulSet is {replicas}, as in this Broker")
 
 
 def replicated(members: Sequence[Member], state: ClusterState | None, managers_error: str) -> Condition:

@@ -197,7 +197,7 @@ def _check_settings(spec: Mapping[str, Any]) -> None:
     """Reject settings that the operator sets itself; raises ValueError."""
     invalid = sorted(name for name in spec.get("sparkConf") or {} if not _PROPERTY.fullmatch(name))
     if invalid:
-        raise ValueError(f"sparkConf has names that do not start with 'spark.': {', '.join(map(repr, invalid))}")
+        raise ValueError(f"sparkConf: names must match {_PROPERTY.pattern}: {', '.join(map(repr, invalid))}")
     reserved = sorted(name for name in spec.get("sparkConf") or {} if _is_reserved(name))
     if reserved:
         raise ValueError(f"sparkConf has properties that the operator sets; remove them: {', '.join(reserved)}")
