@@ -166,7 +166,8 @@ def test_topic_is_not_created_with_fewer_brokers_than_replicas(release: Release,
     release.apply(topic(name, partitions=1, replication=5))
     condition = release.wait_condition(f"topic/{name}", "Ready", "False")
     assert condition["reason"] == "TooFewBrokers"
-    assert condition["message"] == "Replication 5 needs 5 brokers, but 3 are registered"
+    text = "Replication 5 needs 5 brokers, but 3 are registered; add brokers, or remove spec.replication"
+    assert condition["message"] == text
     assert name not in topic_names(api)
     release.patch(f"topic/{name}", {"spec": {"replication": None}})  # the spec can be corrected
     release.wait_condition(f"topic/{name}", "Ready")

@@ -88,7 +88,9 @@ def commit(fleet: Fleet, group: str, topic: str, offset: int) -> None:
 
 def test_topic_can_be_created_changed_emptied_and_deleted(fleet: Fleet) -> None:
     assert "2 partitions, 3 replicas each" in out(fleet, "topics create life --retention 2d")
-    assert refused(fleet, "topics create life") == "flotilla topics: Topic already exists."
+    assert refused(fleet, "topics create life") == (
+        "flotilla topics: topic 'life' already exists; to accept an existing topic, use --exist-ok"
+    )
     assert run_json(fleet, "topics create life --exist-ok")["retention_ms"] == 172_800_000
     changed = run_json(fleet, "topics config life --batch-bytes-max 1MiB --unset retention")
     assert (changed["retention_ms"], changed["batch_bytes_max"]) == (None, 1 << 20)

@@ -53,7 +53,8 @@ def parse_timestamp(text: str, now: datetime) -> datetime:
         found = now - timedelta(seconds=parse_duration_s(text[1:])) if is_ago else parse_time(text)
         return max(found, _EPOCH)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{error}, or a negative duration, such as -1h") from error
+        rule = "use ISO 8601, as in 2026-01-31T12:00:00Z, or a time ago, as in -1h"
+        raise ValueError(f"{text!r} is not a time: {rule}") from error
 
 
 def write_size(size: int) -> str:

@@ -55,7 +55,8 @@ async def serve(settings: Settings) -> int:
     try:
         kubernetes = await KubernetesClient.connect(settings.namespace)
     except OperatorError as error:
-        logger.critical("cannot log in to Kubernetes error=%s", error)
+        advice = "check the pod's service account, or KUBECONFIG outside a cluster"
+        logger.critical("cannot log in to Kubernetes: %s; %s", error, advice)
         return EXIT_LOGIN
     try:
         return await _serve(settings, kubernetes, tls)
@@ -118,7 +119,7 @@ async def _are_defined(kubernetes: KubernetesClient, kinds: Sequence[str]) -> bo
         except NotFound:
             problem = "CRDs are missing: run kubectl apply --server-side --filename crds/"
         except OperatorError as error:
-            problem = f"cannot list resources: {error}"
+            problem = f"cannot list resources: {error}; check the operator's Role and that the API server is reachable"
         else:
             return True
         await asyncio.sleep(_PAUSE_S)

@@ -53,8 +53,6 @@ class ActionRunner:
                 is_done = await self._create(action)
             case Evict():
                 is_done = await self._kubernetes.evict(action)
-                if not is_done:
-                    logger.info("pod not evicted pod=%s", action.pod)
             case SetFinalizers(finalizers):
                 assert resource is not None  # noqa: S101
                 await self._kubernetes.set_finalizers(kind, resource, finalizers)

@@ -212,7 +212,8 @@ class KubernetesClient:
         }
         try:
             await self._request("post", f"{self._path(POD, action.pod)}/eviction", body=body)
-        except (TooManyRequests, NotFound, Conflict):
+        except (TooManyRequests, NotFound, Conflict) as error:
+            logger.info("pod not evicted pod=%s cause=%s", action.pod, error)
             return False
         return True
 

@@ -44,8 +44,8 @@ def test_relative_paths_start_at_the_folder_of_the_file() -> None:
     [
         ("current = ", "invalid TOML: Invalid value (at end of document)"),
         ("\n[contexts.a]\nurl = http://a", "invalid TOML: Invalid value (at line 3, column 7)"),
-        ("current = 'a'", "line 1: current context 'a' does not exist"),
-        ("current = 3", "line 1: current context 3"),
+        ("current = 'a'", "line 1: current is 'a', but there is no [contexts.a]: add it, or remove this line"),
+        ("current = 3", "line 1: current is 3, but there is no [contexts.3]"),
         ("contexts = 3", "line 1: contexts must be tables"),
         ("# x\ncurent = 'a'", "line 2: unknown key 'curent'; expected: current, contexts"),
         ("[contexts.a]\nca = 'x'", "line 1: contexts.a has no key 'url'"),

@@ -61,6 +61,7 @@ def test_topic_waits_for_enough_brokers(spec: dict[str, Any], brokers: int, reas
     assert plan.actions == ()
     needed = spec.get("replication", 3)
     text = f"Replication {needed} needs {needed} brokers, but 2 are registered"
+    text += "; add brokers, or remove spec.replication" if reason == "TooFewBrokers" else ""
     assert shown(plan.status, "Ready") == ("False", reason, text)
 
 
@@ -147,7 +148,7 @@ def test_second_resource_of_a_topic_reports_the_conflict() -> None:
     assert shown(plan.status, "Ready") == (
         "False",
         "NameConflict",
-        "The topic 'orders' is managed by Topic orders",
+        "The topic 'orders' is managed by Topic orders; delete one of the two resources",
     )
     assert plan.status is not None
     assert "topicId" not in plan.status, "or it would delete what is not its own"

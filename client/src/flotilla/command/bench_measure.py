@@ -105,7 +105,8 @@ def produce(client: Client, load: Load, advance: Advance) -> Measurement:
         seconds, stats = meter.seconds, producer.stats
     if stats.failed or stats.unknown:
         raise CommandError(
-            f"result is invalid: {stats.failed} records failed, and {stats.unknown} have an unknown outcome"
+            f"measurement aborted: {stats.failed} records failed, {stats.unknown} have an unknown outcome; check "
+            "`flotilla brokers list`"
         )
     return Measurement("produce", meter.records, meter.records * load.size, seconds, took)
 

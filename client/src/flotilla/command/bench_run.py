@@ -85,7 +85,7 @@ def _delete(client: Client, name: str) -> None:
     try:
         client.topics.delete(name, missing_ok=True)
     except FlotillaError as error:
-        print_message(f"topic '{name}' was not deleted: {error}")
+        print_message(f"topic '{name}' was not deleted: {error}; delete it with `flotilla topics delete {name}`")
     except BaseException:  # a second interrupt does not wait for the deletion
         print_message(f"topic '{name}' may still exist: delete it with `flotilla topics delete {name}`")
         raise

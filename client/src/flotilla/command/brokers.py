@@ -27,7 +27,9 @@ def list_(server: connection.Server, as_json: bool) -> None:
         rows = [(labels[one.id], one.url, one.rack, status_of(one), len(one.partitions), one.leads) for one in found]
         print_lines(*format_table([heading, *rows], numbers=heading[4:]))
     else:
-        print_message("no brokers registered")
+        print_message(
+            "no brokers registered; brokers register when they start: check their logs and their setting `managers`"
+        )
 
 
 @brokers.command()

@@ -179,7 +179,11 @@ class _Reader:
         if current is None:
             return config
         if not isinstance(current, str) or current not in config.contexts:
-            raise self._wrong("", "current", f"current context {current!r} does not exist")
+            raise self._wrong(
+                "",
+                "current",
+                f"current is {current!r}, but there is no [contexts.{current}]: add it, or remove this line",
+            )
         return replace(config, current=current)
 
     def _context(self, name: str, values: object) -> Context:

@@ -258,7 +258,10 @@ def _describe_rejection(server: Server, error: Refused) -> str:
     if error.code != "unauthorized":
         return str(error)
     if server.token is not None:
-        return f"token rejected by {server.url}: it belongs to another cluster, was revoked, or has expired"
+        return (
+            f"token rejected by {server.url}: it belongs to another cluster, was revoked, or has expired; create one "
+            "with `flotilla tokens create`"
+        )
     if server.context is not None:
         return (
             f"{_AUTHENTICATION_REQUIRED}, or set a token file for context '{server.context}': `flotilla contexts set`"

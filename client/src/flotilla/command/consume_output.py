@@ -115,8 +115,8 @@ class RecordPrinter:
         try:
             part = self._format.write(batch, count)
         except BatchInvalid as error:
-            where = f"topic '{batch.topic}', partition {batch.partition}, offset {batch.offset}"
-            raise CommandError(f"records at {where} cannot be read: {error}") from error
+            where = f"topic '{batch.topic}', partition {batch.partition}, from offset {batch.offset}"
+            raise CommandError(f"records of {where} cannot be decoded: {error}; skip them with --offset") from error
         if self._left is not None:
             self._left -= count
         self._parts.append(part)

@@ -32,7 +32,11 @@ from flotilla.units import parse_timestamp, write_duration
 
 def _reset_target(text: str) -> datetime | Literal["earliest", "latest"]:
     ends: dict[str, Literal["earliest", "latest"]] = {"earliest": "earliest", "latest": "latest"}
-    return ends.get(text) or parse_timestamp(text, datetime.now(UTC))
+    try:
+        return ends.get(text) or parse_timestamp(text, datetime.now(UTC))
+    except ValueError as error:
+        rule = "use earliest, latest, an ISO 8601 time, or a time ago, as in -1h"
+        raise ValueError(f"{text!r} is not valid: {rule}") from error
 
 
 def _topic_partition(text: str) -> tuple[str, int]:

@@ -11,7 +11,7 @@ from flotilla.client.admin.brokers import shorten_id
 from flotilla.client.cluster import TopicInfo
 from flotilla.client.errors import OutcomeUnknown, TopicExists, TopicMissing
 from flotilla.command import connection
-from flotilla.command.errors import InputInvalid
+from flotilla.command.errors import InputInvalid, RequestRejected
 from flotilla.command.options import (
     COUNT,
     SIZE,
@@ -33,7 +33,10 @@ _SETTINGS = ("retention", "retention-bytes", "batch-bytes-max", "compression")
 
 
 def _retention(text: str) -> int | None:
-    return None if text == _FOREVER else parse_duration_s(text) * 1000
+    try:
+        return None if text == _FOREVER else parse_duration_s(text) * 1000
+    except ValueError as error:
+        raise ValueError(f"{error}, or {_FOREVER}") from error
 
 
 def _partition_offset(text: str) -> tuple[int, int | Literal["latest"]]:
@@ -137,9 +140,10 @@ async def _create(
     """
     try:
         return await admin.topics.create(topic, **settings), True
-    except TopicExists:
+    except TopicExists as error:
         if not exist_ok:
-            raise
+            text = f"topic '{topic}' already exists; to accept an existing topic, use --exist-ok"
+            raise RequestRejected(text) from error
         return await admin.topics.describe(topic), False
     except OutcomeUnknown:
         if not exist_ok:

@@ -110,7 +110,8 @@ def rack_of(member: Member, topology_key: str, nodes: Mapping[str, Mapping[str, 
 def describe_loss(member: Member, broker: Broker, state: ClusterState) -> str:
     """Describe the replicas that were lost with a disk."""
     held = state.partitions_by_broker.get(broker.id, ())
-    return f"The disk of {member.name} was lost with {count(len(held), 'replica')}: {join_names(held)}"
+    text = f"The disk of {member.name} was lost with {count(len(held), 'replica')}: {join_names(held)}"
+    return f"{text}; replicas cannot be re-created, so their partitions stay under-replicated"
 
 
 def name_brokers(state: ClusterState | None) -> Mapping[str, str]:

@@ -80,7 +80,8 @@ def _find_obstacle(members: tuple[Member, ...], state: ClusterState | None) -> s
     ]
     if behind:
         lost = [one.name for one in members if any(state.partitions_by_broker.get(broker.id) for broker in one.lost)]
-        disks = f" (lost disks: {join_names(lost)})" if lost else ""
+        advice = "replicas cannot be re-created, so their partitions stay under-replicated"
+        disks = f" (lost disks: {join_names(lost)}; {advice})" if lost else ""
         return f"{count(len(behind), 'under-replicated partition')}: {join_names(behind)}{disks}"
     return ""
 

@@ -118,11 +118,11 @@ def read_pod(resource: Resource) -> Pod:
         started_at=(state.get("running") or {}).get("startedAt") or ended.get("startedAt") or status.get("startTime"),
         finished_at=ended.get("finishedAt"),
         waiting_for=failure_of(status) or unplaced,
-        termination=_read_end({**status, "phase": phase}, ended),
+        termination=_read_end(metadata["name"], {**status, "phase": phase}, ended),
     )
 
 
-def _read_end(status: Mapping[str, Any], ended: Mapping[str, Any]) -> TerminationMessage:
+def _read_end(pod: str, status: Mapping[str, Any], ended: Mapping[str, Any]) -> TerminationMessage:
     """Return why a pod ended, from its termination message or from Kubernetes."""
     message = read_termination_message(ended.get("message") or "")
     if message.failure is not None or status.get("phase") != FAILED:
@@ -133,7 +133,9 @@ def _read_end(status: Mapping[str, Any], ended: Mapping[str, Any]) -> Terminatio
         reason = f" ({status['reason']})" if status.get("reason") else ""
         text = f"The driver pod failed{reason}: {status['message']}"
     else:
-        text = f"The driver exited with code {ended.get('exitCode', '?')} ({ended.get('reason', 'Error')})"
+        how = f"exited with code {ended['exitCode']}" if "exitCode" in ended else "failed"
+        reason = f" ({ended['reason']})" if ended.get("reason") else ""
+        text = f"The driver {how}{reason}; see kubectl logs {pod}"
     return TerminationMessage(failure=text, progress=message.progress)
 
 

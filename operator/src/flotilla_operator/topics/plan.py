@@ -90,11 +90,13 @@ def _describe_put(topic: Topic | None, observed: Observed) -> Problem:
 def _find_problem(spec: TopicSpec, topic: Topic | None, observed: Observed) -> Problem | None:
     """Return the reason and the message why the topic cannot match the spec."""
     if observed.conflict is not None:
-        return "NameConflict", f"The topic '{spec.name}' is managed by {observed.conflict}"
+        text = f"The topic '{spec.name}' is managed by {observed.conflict}"
+        return "NameConflict", f"{text}; delete one of the two resources"
     if topic is None:
         return (_REJECTED, observed.rejection) if observed.rejection is not None else None
     if topic.owner not in {None, spec.owner}:
-        return "OwnershipConflict", f"The topic '{spec.name}' is owned by {topic.owner}"
+        text = f"The topic '{spec.name}' is owned by {topic.owner}"
+        return "OwnershipConflict", f"{text}; delete one of the two resources"
     immutable = _find_immutable(spec, topic)
     if immutable is None and observed.rejection is not None and (spec.differs(topic) or topic.state != READY):
         return _REJECTED, observed.rejection
@@ -103,11 +105,12 @@ def _find_problem(spec: TopicSpec, topic: Topic | None, observed: Observed) -> P
 
 def _find_immutable(spec: TopicSpec, topic: Topic) -> Problem | None:
     if spec.partitions is not None and spec.partitions < len(topic.partitions):
-        text = f"The number of partitions cannot be decreased from {len(topic.partitions)} to {spec.partitions}"
-        return "CannotDecreasePartitions", text
+        now = len(topic.partitions)
+        text = f"The number of partitions cannot be decreased from {now} to {spec.partitions}"
+        return "CannotDecreasePartitions", f"{text}; set spec.partitions to at least {now}"
     if spec.replication is not None and spec.replication != topic.replication:
-        text = f"The topic has replication {topic.replication}, but the spec asks for {spec.replication}"
-        return "CannotChangeReplication", text
+        text = f"Replication cannot be changed from {topic.replication} to {spec.replication}"
+        return "CannotChangeReplication", f"{text}; remove spec.replication"
     return None
 
 
@@ -125,7 +128,8 @@ def _find_missing_brokers(
     if state.places < needed:
         reason = "Waiting" if observed.broker_count >= needed else "TooFewBrokers"
         are = "is" if state.places == 1 else "are"
-        return reason, f"Replication {needed} needs {count(needed, 'broker')}, but {state.places} {are} registered"
+        text = f"Replication {needed} needs {count(needed, 'broker')}, but {state.places} {are} registered"
+        return reason, text if reason == "Waiting" else f"{text}; add brokers, or remove spec.replication"
     return None if observed.has_racks else ("Waiting", "The racks of brokers are not registered yet")
 
 
