@@ -118,7 +118,7 @@ class ClusterState(msgspec.Struct, frozen=True, dict=True):
         return {one.name: one for one in self.topics if one.state in {READY, "creating"}}
 
     @cached_property
-    def places(self) -> int:
+    def address_count(self) -> int:
         """Number of addresses for replicas. A broker that lost its disk registers again at the same address."""
         return len({(one.host, one.port) for one in self.brokers if one.wanted and not one.removed})
 

@@ -22,13 +22,13 @@ class Condition:
 
 
 def build_status(
-    resource: Mapping[str, Any], conditions: Iterable[Condition], figures: Mapping[str, Any], now: str
+    resource: Mapping[str, Any], conditions: Iterable[Condition], status_fields: Mapping[str, Any], now: str
 ) -> dict[str, Any]:
     """Build the status of a resource. A condition whose status did not change keeps its transition time."""
     before = {one.get("type"): one for one in (resource.get("status") or {}).get("conditions") or []}
     generation = resource["metadata"].get("generation", 0)
     return {
-        **figures,
+        **status_fields,
         "observedGeneration": generation,
         "conditions": [_encode(one, before.get(one.type), generation, now) for one in conditions],
     }

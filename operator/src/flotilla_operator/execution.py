@@ -65,7 +65,7 @@ class Executor:
         for action in actions:
             key = f"no resource: {action!r}"
             keys.add(key)
-            if self._may_run(key):  # no such action depends on the kind
+            if self._may_run(key):  # without a resource, the kind has no effect
                 await self._run(key, TOPIC, None, (action,), observation.version)
         return keys
 

@@ -9,7 +9,7 @@ from typing import Any
 import kopf
 
 from flotilla_operator.actions import ActionRunner
-from flotilla_operator.brokers.spec import Cluster
+from flotilla_operator.brokers.spec import BrokerDefaults
 from flotilla_operator.cache import Cache
 from flotilla_operator.names import BROKER, GROUP, PIPELINE, POD, STATEFULSET, TOPIC, VERSION
 from flotilla_operator.pipeline_planner import DRIVER, EXECUTOR
@@ -30,7 +30,7 @@ _RECONNECT_S = 1.0
 _WATCH_S = 240
 
 
-def make_registry(cluster: Cluster, cache: Cache, reconciler: Reconciler) -> kopf.OperatorRegistry:
+def make_registry(cluster: BrokerDefaults, cache: Cache, reconciler: Reconciler) -> kopf.OperatorRegistry:
     """Register a watch for every kind that the operator reads or creates."""
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry, id="login")(_log_in)

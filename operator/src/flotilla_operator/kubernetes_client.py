@@ -53,7 +53,7 @@ _NAMESPACED = {
     "Service": ("", "v1", "services"),
     "ServiceAccount": ("", "v1", "serviceaccounts"),
 }
-_GLOBAL = {
+_CLUSTER_SCOPED = {
     NODE: ("", "v1", "nodes"),
     "Namespace": ("", "v1", "namespaces"),
     DEFINITION: ("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
@@ -77,7 +77,7 @@ class KubernetesClient:
         self._client: Any = DynamicClient(api)  # not awaited: that would discover all APIs
         self._resources = {
             kind: _make_resource(kind, *path, namespaced=kind in _NAMESPACED)
-            for kind, path in {**_NAMESPACED, **_GLOBAL}.items()
+            for kind, path in {**_NAMESPACED, **_CLUSTER_SCOPED}.items()
         }
 
     @classmethod

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flotilla_operator.brokers.spec import Cluster
+from flotilla_operator.brokers.spec import BrokerDefaults
 from flotilla_operator.cache import Cache
 from flotilla_operator.cluster_state import ClusterState
 from flotilla_operator.control_client import ControlClient
@@ -59,7 +59,7 @@ class Observer:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: BrokerDefaults,
         kubernetes: KubernetesClient,
         control: ControlClient,
         cache: Cache,

@@ -19,7 +19,7 @@ from flotilla_operator.names import PIPELINE, POD
 from flotilla_operator.pipelines.phase import count_executors
 from flotilla_operator.pipelines.plan import Observed, plan_pipeline
 from flotilla_operator.pipelines.progress import Progress
-from flotilla_operator.pipelines.spec import DRIVERS, EXECUTORS, Installation, checkpoint_of, parse_time
+from flotilla_operator.pipelines.spec import DRIVERS, EXECUTORS, PipelineDefaults, checkpoint_of, parse_time
 from flotilla_operator.pipelines.states import PENDING, Pod, read_pod
 from flotilla_operator.plans import Create, Delete, ResourcePlan
 
@@ -46,7 +46,7 @@ class PipelinePlanner:
 
     def __init__(
         self,
-        installation: Installation,
+        installation: PipelineDefaults,
         cluster: str,
         kubernetes: KubernetesClient,
         cache: Cache,

@@ -7,7 +7,7 @@ from flotilla_operator.brokers.members import name_brokers
 from flotilla_operator.brokers.plan import Observed as BrokersObserved
 from flotilla_operator.brokers.plan import plan_broker_set
 from flotilla_operator.brokers.scaling import plan_orphans
-from flotilla_operator.brokers.spec import Cluster, read_broker_set
+from flotilla_operator.brokers.spec import BrokerDefaults, read_broker_set
 from flotilla_operator.cluster_state import ClusterState
 from flotilla_operator.names import BROKER, TOPIC
 from flotilla_operator.observation import Observation, Resources
@@ -20,7 +20,9 @@ from flotilla_operator.topics.spec import is_mirror, name_of, owner_of
 Resource = dict[str, Any]
 
 
-def plan_all_brokers(cluster: Cluster, observation: Observation, retries: RetryTracker, now: str) -> list[ResourcePlan]:
+def plan_all_brokers(
+    cluster: BrokerDefaults, observation: Observation, retries: RetryTracker, now: str
+) -> list[ResourcePlan]:
     """Plan for all Broker resources of the cluster."""
     resources = observation.resources
     live = [one for one in resources.brokers if "deletionTimestamp" not in one["metadata"]]
@@ -50,7 +52,7 @@ def registers_racks(plans: list[ResourcePlan]) -> bool:
 
 
 def plan_all_topics(
-    cluster: Cluster, observation: Observation, retries: RetryTracker, now: str, *, has_racks: bool
+    cluster: BrokerDefaults, observation: Observation, retries: RetryTracker, now: str, *, are_racks_registered: bool
 ) -> list[ResourcePlan]:
     """Plan for all Topic resources of the cluster."""
     resources = observation.resources
@@ -67,7 +69,7 @@ def plan_all_topics(
             conflict=None if managing is one else f"Topic {managing['metadata']['name']}",
             rejection=retries.rejection(key),
             may_resend_rejected=retries.may_resend_rejected(key, observation.version),
-            has_racks=has_racks,
+            are_racks_registered=are_racks_registered,
             waiting_for=retries.error(key),
             broker_names=broker_names,
             broker_count=broker_count,
@@ -76,7 +78,7 @@ def plan_all_topics(
     return plans
 
 
-def plan_without_resource(cluster: Cluster, resources: Resources, state: ClusterState) -> tuple[Action, ...]:
+def plan_without_resource(cluster: BrokerDefaults, resources: Resources, state: ClusterState) -> tuple[Action, ...]:
     """Plan the actions that belong to no resource: mirrors, and what deleted resources leave behind."""
     topics, namespace = resources.topics, cluster.namespace
     owners = frozenset(owner_of(one["metadata"]["namespace"], one["metadata"]["name"]) for one in topics)

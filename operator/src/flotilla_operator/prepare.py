@@ -2,8 +2,8 @@
 
 Before an upgrade: apply the CRDs, which Helm installs only once. Mark objects of an older chart that the operator
 manages now, or Helm would delete them. Create the Broker if Helm cannot, because the CRD did not exist when Helm
-checked. Helm adopts an existing object without comparing it. So at the next upgrade, apply a Broker that a hook created
-once more; then Helm manages it.
+checked. Helm takes over an existing Broker without applying its manifest. So if a hook created the Broker, apply it
+again at the next upgrade.
 
 Before an uninstallation: stop the operator, remove the finalizers of Topics, which no operator would remove later,
 delete the drivers of Pipelines, and delete the Broker. Records and checkpoints are kept.
@@ -33,7 +33,7 @@ MADE = {f"{GROUP}/made-by": "hook"}
 KEEP = {"helm.sh/resource-policy": "keep"}
 _KINDS = {"statefulset": "StatefulSet", "service": "Service", "poddisruptionbudget": "PodDisruptionBudget"}
 _ESTABLISHED_S = 60
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _GONE_S = 120
 _TRIES = 3
 
@@ -72,12 +72,12 @@ def _is_marked(found: Data | None) -> bool:
 async def _wait_established(kubernetes: KubernetesClient, name: str) -> None:
     async with asyncio.timeout(_ESTABLISHED_S):
         while not _is_established(await kubernetes.get(DEFINITION, name)):  # noqa: ASYNC110 - polling the API server
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
 
 def _is_established(definition: dict[str, Any] | None) -> bool:
-    held = ((definition or {}).get("status") or {}).get("conditions") or []
-    return any(one["type"] == "Established" and one["status"] == "True" for one in held)
+    conditions = ((definition or {}).get("status") or {}).get("conditions") or []
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
 async def delete(
@@ -90,7 +90,7 @@ async def delete(
     await kubernetes.scale("Deployment", operator, 0)
     async with asyncio.timeout(_GONE_S):
         while any(map(_runs, await kubernetes.list(POD, labels))):  # noqa: ASYNC110 - polling the API server
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
     for one in await kubernetes.list(POD, {**labels, COMPONENT: DRIVER}):
         await kubernetes.delete(Delete(POD, one["metadata"]["name"], one["metadata"]["uid"]))
     try:
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str]) -> int:
     before_upgrade.add_argument("--definitions", type=_read_all, required=True, help="directory of CRDs to apply")
     before_upgrade.add_argument("--keep", action="append", default=[], metavar="KIND/NAME", help="object to keep")
     before_upgrade.add_argument("--apply", type=_read, required=True, metavar="FILE", help="manifest of the Broker")
-    before_upgrade.add_argument("--only-change", action="store_true", help="only if a hook created it")
+    before_upgrade.add_argument("--only-change", action="store_true", help="apply the Broker only if a hook created it")
     before_delete = commands.add_parser("delete", help="prepare an uninstallation")
     before_delete.add_argument("--cluster", required=True, help="name of the installation")
     before_delete.add_argument("--operator", required=True, help="name of the operator's Deployment")

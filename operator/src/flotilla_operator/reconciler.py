@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from flotilla_operator.actions import ActionRunner
 from flotilla_operator.backoff import RetryTracker
-from flotilla_operator.brokers.spec import Cluster
+from flotilla_operator.brokers.spec import BrokerDefaults
 from flotilla_operator.cache import Cache
 from flotilla_operator.control_client import ControlClient
 from flotilla_operator.errors import OperatorError
@@ -22,7 +22,7 @@ from flotilla_operator.metrics import Metrics
 from flotilla_operator.names import PIPELINE, TOPIC
 from flotilla_operator.observation import Observation, Observer
 from flotilla_operator.pipeline_planner import PipelinePlanner, PlanningContext
-from flotilla_operator.pipelines.spec import Installation
+from flotilla_operator.pipelines.spec import PipelineDefaults
 from flotilla_operator.planning import plan_all_brokers, plan_all_topics, plan_without_resource, registers_racks
 from flotilla_operator.plans import ResourcePlan, resource_key
 
@@ -37,7 +37,7 @@ class Reconciler:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: BrokerDefaults,
         kubernetes: KubernetesClient,
         control: ControlClient,
         cache: Cache,
@@ -45,7 +45,7 @@ class Reconciler:
         *,
         clock: Callable[[], float],
         now: Callable[[], str],
-        pipelines: Installation,
+        pipelines: PipelineDefaults,
     ) -> None:
         self._cluster = cluster
         self._kubernetes = kubernetes
@@ -119,8 +119,10 @@ class Reconciler:
     async def _plan(self, observation: Observation) -> list[ResourcePlan]:
         now = self._now()
         brokers = plan_all_brokers(self._cluster, observation, self._retries, now)
-        has_racks = not registers_racks(brokers)
-        topics = plan_all_topics(self._cluster, observation, self._retries, now, has_racks=has_racks)
+        are_racks_registered = not registers_racks(brokers)
+        topics = plan_all_topics(
+            self._cluster, observation, self._retries, now, are_racks_registered=are_racks_registered
+        )
         return [*brokers, *topics, *await self._plan_pipelines(observation)]
 
     async def _plan_pipelines(self, observation: Observation) -> list[ResourcePlan]:

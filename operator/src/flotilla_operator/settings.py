@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flotilla_operator.brokers.spec import Cluster
-from flotilla_operator.pipelines.spec import Installation
+from flotilla_operator.brokers.spec import BrokerDefaults
+from flotilla_operator.pipelines.spec import PipelineDefaults
 from flotilla_server.logs import LEVELS
 from flotilla_server.settings import (
     SettingsInvalid,
@@ -69,9 +69,9 @@ class Settings:
             raise SettingsInvalid(f"writer is {self.writer!r}; it must be one URL, as in http://flotilla-writer:8080")
 
     @property
-    def brokers(self) -> Cluster:
+    def brokers(self) -> BrokerDefaults:
         """Settings of all brokers."""
-        return Cluster(
+        return BrokerDefaults(
             name=self.cluster,
             namespace=self.namespace,
             instance=self.instance,
@@ -88,9 +88,9 @@ class Settings:
         )
 
     @property
-    def pipelines(self) -> Installation:
+    def pipelines(self) -> PipelineDefaults:
         """Settings of all Pipelines."""
-        return Installation(
+        return PipelineDefaults(
             namespace=self.namespace,
             instance=self.instance,
             app=self.app,

@@ -6,8 +6,8 @@ from typing import Any
 from flotilla_operator.conditions import FALSE
 from flotilla_operator.plans import EmitEvent
 
-FIGURES_S = 15.0  # interval of updates that change only figures
-_FIGURES = {"messages", "bytes", "lag", "diskBytes", "offsets", "lastProgress"}
+VOLATILE_S = 15.0  # interval of updates that change only volatile fields
+_VOLATILE = {"messages", "bytes", "lag", "diskBytes", "offsets", "lastProgress"}
 _NO_EVENT = "ManagersUnavailable"  # affects all resources at once
 # Reasons of normal transitions: their events are not warnings.
 _NORMAL = {"Creating", "Leaving", "Pending", "Replacing", "Scaling", "Starting", "Stopping", "Updating", "Waiting"}
@@ -17,9 +17,9 @@ Status = Mapping[str, Any]
 
 def needs_update(before: Status, after: Status, seconds: float) -> bool:
     """Whether to write a status, this many seconds after the last update."""
-    if _without_figures(before) != _without_figures(after):
+    if _without_volatile(before) != _without_volatile(after):
         return True
-    return before != after and seconds >= FIGURES_S
+    return before != after and seconds >= VOLATILE_S
 
 
 def ready_event(before: Status, after: Status) -> EmitEvent | None:
@@ -37,9 +37,9 @@ def _ready(status: Status) -> Mapping[str, Any] | None:
     return next((one for one in status.get("conditions") or () if one["type"] == "Ready"), None)
 
 
-def _without_figures(value: Any) -> Any:  # noqa: ANN401 - any JSON
+def _without_volatile(value: Any) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(value, Mapping):
-        return {key: _without_figures(one) for key, one in value.items() if key not in _FIGURES}
+        return {key: _without_volatile(one) for key, one in value.items() if key not in _VOLATILE}
     if isinstance(value, list):
-        return [_without_figures(one) for one in value]
+        return [_without_volatile(one) for one in value]
     return value

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flotilla_operator.brokers.spec import Cluster
+from flotilla_operator.brokers.spec import BrokerDefaults
 from flotilla_operator.cluster_state import Broker, ClusterState, Disk, Partition, Replica, Report, Topic
 from flotilla_operator.names import API_VERSION
 
 NOW = "2026-01-31T12:00:00Z"
 NAMESPACE = "q"
-CLUSTER = Cluster(
+CLUSTER = BrokerDefaults(
     name="flotilla",
     namespace=NAMESPACE,
     image="flotilla:1",

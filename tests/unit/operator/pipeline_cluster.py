@@ -10,11 +10,11 @@ from flotilla_operator.pipeline_planner import find_checkpoint_owners
 from flotilla_operator.pipelines.phase import count_executors
 from flotilla_operator.pipelines.plan import Observed, plan_pipeline
 from flotilla_operator.pipelines.progress import Progress
-from flotilla_operator.pipelines.spec import Installation
+from flotilla_operator.pipelines.spec import PipelineDefaults
 from flotilla_operator.pipelines.states import read_pod
 from flotilla_operator.plans import Apply, Create, Delete, Plan
 
-INSTALLATION = Installation(
+INSTALLATION = PipelineDefaults(
     namespace="q", instance="flotilla", app="flotilla", url="http://flotilla.q.svc:80", image="flotilla-spark:1"
 )
 BEGAN = datetime.fromisoformat("2026-03-01T12:00:30Z")
@@ -41,7 +41,7 @@ class Kubernetes:
     progress: dict[str, Progress] = field(default_factory=dict)
     state: ClusterState | None = None
     rejection: str | None = None
-    installation: Installation = INSTALLATION
+    installation: PipelineDefaults = INSTALLATION
 
     def add(self, resource: dict[str, Any]) -> None:
         self.resources[resource["metadata"]["name"]] = resource

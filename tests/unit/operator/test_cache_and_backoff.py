@@ -5,7 +5,7 @@ from typing import Any
 from flotilla_operator.backoff import FIRST_S, LAST_S, Backoff
 from flotilla_operator.cache import Cache
 from flotilla_operator.plans import EmitEvent
-from flotilla_operator.status_updates import FIGURES_S, needs_update, ready_event
+from flotilla_operator.status_updates import VOLATILE_S, needs_update, ready_event
 
 
 def thing(version: int, uid: str = "u", name: str = "x") -> dict[str, Any]:
@@ -54,8 +54,8 @@ def status(ready: str, reason: str = "R", messages: int = 0) -> dict[str, Any]:
 
 def test_status_with_new_figures_only_is_written_at_an_interval() -> None:
     assert not needs_update(status("True"), status("True"), 1e9)
-    assert not needs_update(status("True"), status("True", messages=5), FIGURES_S - 1)
-    assert needs_update(status("True"), status("True", messages=5), FIGURES_S)
+    assert not needs_update(status("True"), status("True", messages=5), VOLATILE_S - 1)
+    assert needs_update(status("True"), status("True", messages=5), VOLATILE_S)
     assert needs_update(status("True"), status("False"), 0)
 
 

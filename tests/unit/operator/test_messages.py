@@ -88,7 +88,7 @@ def topic_plans() -> Iterator[Plan]:
         topic("orders", (0,), owner=OWNER, state="creating"),
     )
     cases: tuple[tuple[dict[str, Any], Observed], ...] = (
-        (spec(), Observed(none)), (mirror, Observed(none)), (spec(), Observed(none, has_racks=False)),
+        (spec(), Observed(none)), (mirror, Observed(none)), (spec(), Observed(none, are_racks_registered=False)),
         (spec(), Observed(none, waiting_for="etcd has no leader")), (spec(), Observed(none, rejection="Not allowed.")),
         (spec(replication=5), Observed(none, broker_count=3)), (spec(replication=2), Observed(one, broker_count=3)),
         (spec(retention={"time": "soon"}), Observed(none)), (spec(retention={"size": "much"}), Observed(none)),

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from flotilla_operator.pipelines import driver, schedule
-from flotilla_operator.pipelines.progress import figures, read_progress
+from flotilla_operator.pipelines.progress import read_progress, status_fields
 from flotilla_operator.pipelines.spec import parse_time, read_pipeline
 
 from .pipeline_cluster import CHECKPOINT, INSTALLATION, kubernetes, pipeline, ready
@@ -169,7 +169,7 @@ def test_invalid_progress_of_a_driver_is_rejected(report: object) -> None:
 
 def test_oversized_offsets_are_omitted() -> None:
     report = {"time": "2026-03-01T12:01:00Z", "offsets": {f"{at:03}" + "😀" * 190: {"0": 1} for at in range(500)}}
-    found = figures(read_progress(msgspec.json.encode(report)), {"offsets": {"logs": {"0": 1}}, "lag": 5}, None)
+    found = status_fields(read_progress(msgspec.json.encode(report)), {"offsets": {"logs": {"0": 1}}, "lag": 5}, None)
     assert found.keys() == {"lastProgress"}
 
 

@@ -479,7 +479,7 @@ def test_pending_driver_shows_the_warning_of_its_events(stage: Stage) -> None:
     stage.kube.found[PIPELINE] = [versioned(pipeline())]
     stage.reconcile()
     pending = driver_pod("stats-driver", "uid of stats", "Pending", nodeName="node")
-    pending["metadata"]["annotations"][driver.OF] = driver.spec_digest(read_pipeline(pipeline(), INSTALLATION))
+    pending["metadata"]["annotations"][driver.SPEC_DIGEST] = driver.spec_digest(read_pipeline(pipeline(), INSTALLATION))
     stage.kube.found[DRIVER] = [pending]
     stage.kube.warnings["uid of stats-driver"] = 'FailedMount: configmap "jobs" not found'
     stage.reconcile(RELIST_S + 1)

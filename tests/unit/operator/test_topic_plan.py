@@ -166,11 +166,11 @@ def test_rejection_is_shown_until_a_retry_succeeds() -> None:
 
 def test_new_topic_waits_for_registered_racks() -> None:
     """Placement is decided at creation and never changes."""
-    plan = plan_topic(topic_resource(), Observed(cluster_state(), has_racks=False), NOW)
+    plan = plan_topic(topic_resource(), Observed(cluster_state(), are_racks_registered=False), NOW)
     assert plan.actions == ()
     assert shown(plan.status, "Ready") == ("False", "Waiting", "The racks of brokers are not registered yet")
     there = topic("orders", (0, 1, 2), owner=OWNER)
-    plan = plan_topic(topic_resource(partitions=2), Observed(cluster_state((there,)), has_racks=False), NOW)
+    plan = plan_topic(topic_resource(partitions=2), Observed(cluster_state((there,)), are_racks_registered=False), NOW)
     assert plan.actions != (), "an existing topic does not wait"
 
 

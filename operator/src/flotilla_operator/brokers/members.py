@@ -31,11 +31,11 @@ class Member:
 
 
 def find_members(
-    desired: BrokerSet, places: int, pods: tuple[Pod, ...], state: ClusterState | None
+    desired: BrokerSet, ordinal_count: int, pods: tuple[Pod, ...], state: ClusterState | None
 ) -> tuple[Member, ...]:
-    """Find the members of a set: the first `places` ordinals, and all further pods."""
+    """Find the members of a set: the first `ordinal_count` ordinals, and all further pods."""
     by_ordinal = {pod.ordinal: pod for pod in pods}
-    ordinals = sorted({*range(places), *by_ordinal})
+    ordinals = sorted({*range(ordinal_count), *by_ordinal})
     return tuple(_find(desired, at, by_ordinal.get(at), state) for at in ordinals)
 
 

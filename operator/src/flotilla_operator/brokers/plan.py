@@ -14,21 +14,21 @@ from flotilla_operator.brokers.members import Member, find_members, rack_of
 from flotilla_operator.brokers.ownership import describe_foreign_owner
 from flotilla_operator.brokers.pods import Pod, read_pods
 from flotilla_operator.brokers.rollout import Rollout, plan_rollout
-from flotilla_operator.brokers.spec import SET_LABEL, BrokerSet, Cluster, read_broker_set
+from flotilla_operator.brokers.spec import SET_LABEL, BrokerDefaults, BrokerSet, read_broker_set
 from flotilla_operator.cluster_state import ClusterState
 from flotilla_operator.conditions import build_status
 from flotilla_operator.plans import Action, Apply, Delete, EmitEvent, Evict, Label, Plan, PutBroker
 
 Resource = Mapping[str, Any]
 
-PLACES_MAX = 100  # as in the CRD
+ORDINALS_MAX = 100  # as in the CRD
 
 
 @dataclass(frozen=True)
 class Observed:
     """Observed state that a plan depends on, besides the resource."""
 
-    cluster: Cluster
+    cluster: BrokerDefaults
     statefulset: Resource | None
     pods: tuple[Resource, ...] = ()  # all broker pods of the cluster
     nodes: Mapping[str, Resource] = field(default_factory=dict, hash=False)
@@ -46,7 +46,7 @@ def plan_broker_set(resource: Resource, observed: Observed, now: str) -> Plan:
     desired = read_broker_set(resource, observed.cluster)
     pods = read_pods(observed.pods, desired.name)
     found = observed.statefulset
-    current = _count_places(desired, found, pods, observed.state)
+    current = _count_ordinals(desired, found, pods, observed.state)
     members = find_members(desired, max(current, desired.replicas), pods, observed.state)
     scale = scaling.plan_scaling(desired.replicas, current, members, observed.state)
     owners = [dict(one) for one in observed.owners] or [desired.owner]
@@ -63,7 +63,9 @@ def plan_broker_set(resource: Resource, observed: Observed, now: str) -> Plan:
     return Plan(tuple(actions), _status(resource, desired, members, scale, rollout, observed, now))
 
 
-def _count_places(desired: BrokerSet, found: Resource | None, pods: tuple[Pod, ...], state: ClusterState | None) -> int:
+def _count_ordinals(
+    desired: BrokerSet, found: Resource | None, pods: tuple[Pod, ...], state: ClusterState | None
+) -> int:
     """Count the ordinals in use.
 
     An ordinal whose broker holds replicas counts, whatever the StatefulSet says: it may have been recreated or scaled
@@ -72,10 +74,10 @@ def _count_places(desired: BrokerSet, found: Resource | None, pods: tuple[Pod, .
     hosts = (
         {one.host for one in state.brokers if state.partitions_by_broker.get(one.id)} if state is not None else set()
     )
-    held = [ordinal for ordinal in range(PLACES_MAX) if desired.host(desired.pod(ordinal)) in hosts]
+    used = [ordinal for ordinal in range(ORDINALS_MAX) if desired.host(desired.pod(ordinal)) in hosts]
     if found is not None:
-        return max([int(found["spec"].get("replicas", desired.replicas)), *(ordinal + 1 for ordinal in held)])
-    return max([desired.replicas, *(pod.ordinal + 1 for pod in pods), *(ordinal + 1 for ordinal in held)])
+        return max([int(found["spec"].get("replicas", desired.replicas)), *(ordinal + 1 for ordinal in used)])
+    return max([desired.replicas, *(pod.ordinal + 1 for pod in pods), *(ordinal + 1 for ordinal in used)])
 
 
 def _adopt(desired: BrokerSet, pods: tuple[Pod, ...]) -> list[Action]:
@@ -84,28 +86,30 @@ def _adopt(desired: BrokerSet, pods: tuple[Pod, ...]) -> list[Action]:
 
 
 def _apply_children(desired: BrokerSet, found: Resource | None, children: list[dict[str, Any]]) -> list[Action]:
-    *others, pods = children
+    *others, statefulset_manifest = children
     actions: list[Action] = [Apply(one) for one in others]
     if found is None:
-        return [*actions, Apply(pods)]
+        return [*actions, Apply(statefulset_manifest)]
     if "deletionTimestamp" in found["metadata"]:
         return actions  # it is being deleted without its pods
-    if describe_foreign_owner(pods, found) is None and statefulset.needs_recreation(dict(found), pods):
+    is_foreign = describe_foreign_owner(statefulset_manifest, found) is not None
+    if not is_foreign and statefulset.needs_recreation(dict(found), statefulset_manifest):
         why = "because its owner or an immutable field differs; its pods keep running"
-        gone = Delete("StatefulSet", desired.name, found["metadata"]["uid"], orphan=True)
-        return [*actions, gone, EmitEvent("Recreating", f"The operator recreates StatefulSet {desired.name} {why}")]
-    return [*actions, Apply(pods)]
+        text = f"The operator recreates StatefulSet {desired.name} {why}"
+        delete_statefulset = Delete("StatefulSet", desired.name, found["metadata"]["uid"], orphan=True)
+        return [*actions, delete_statefulset, EmitEvent("Recreating", text)]
+    return [*actions, Apply(statefulset_manifest)]
 
 
 def _rollout(
-    found: Resource | None, pods: Resource, members: tuple[Member, ...], state: ClusterState | None
+    found: Resource | None, statefulset_manifest: Resource, members: tuple[Member, ...], state: ClusterState | None
 ) -> Rollout:
     """Plan the rolling update. The revision is valid only if the StatefulSet controller has seen the last change."""
     if found is None:
         return Rollout(waiting_for="the StatefulSet to be created", is_known=False)
     seen = found.get("status") or {}
     is_seen = seen.get("observedGeneration") == found["metadata"].get("generation")
-    is_seen = is_seen and statefulset.is_applied(found, pods)
+    is_seen = is_seen and statefulset.is_applied(found, statefulset_manifest)
     return plan_rollout(members, seen.get("updateRevision") if is_seen else None, state)
 
 
@@ -153,5 +157,5 @@ def _status(
         conditions.scaled(desired.replicas, scale),
         conditions.replicated(members, observed.state, observed.managers_error),
     )
-    figures = status.figures(desired, members, rollout, observed.state, racks)
-    return build_status(resource, (conditions.ready(others, len(members)), *others), figures, now)
+    status_fields = status.status_fields(desired, members, rollout, observed.state, racks)
+    return build_status(resource, (conditions.ready(others, len(members)), *others), status_fields, now)

@@ -48,8 +48,8 @@ def _read(resource: Resource, set_name: str) -> Pod | None:
     name, _, ordinal = metadata["name"].rpartition("-")
     if name != set_name or not ordinal.isdecimal():
         return None
-    held = {one["type"]: one for one in status.get("conditions") or ()}
-    scheduled = held.get("PodScheduled", {})
+    conditions = {one["type"]: one for one in status.get("conditions") or ()}
+    scheduled = conditions.get("PodScheduled", {})
     return Pod(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -57,7 +57,7 @@ def _read(resource: Resource, set_name: str) -> Pod | None:
         labels=metadata.get("labels") or {},
         revision=(metadata.get("labels") or {}).get(REVISION),
         node=(resource.get("spec") or {}).get("nodeName"),
-        is_ready=held.get("Ready", {}).get("status") == "True",
+        is_ready=conditions.get("Ready", {}).get("status") == "True",
         is_terminating="deletionTimestamp" in metadata,
         never_ran=status.get("phase") == "Pending",
         waiting_for=scheduled.get("message") if scheduled.get("status") == "False" else None,

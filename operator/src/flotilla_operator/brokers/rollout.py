@@ -32,9 +32,9 @@ def plan_rollout(members: tuple[Member, ...], revision: str | None, state: Clust
     outdated = tuple(one for one in members if one.pod is not None and one.pod.revision != revision)
     if not outdated:
         return Rollout()
-    gone = [one.name for one in members if one.pod is None or one.phase == LEAVING]
-    if gone:
-        return Rollout(outdated, None, f"{join_names(gone)} to restart")
+    restarting = [one.name for one in members if one.pod is None or one.phase == LEAVING]
+    if restarting:
+        return Rollout(outdated, None, f"{join_names(restarting)} to restart")
     unserving = _find_unserving(members, outdated, state)
     if unserving is not None:
         return Rollout(outdated, unserving)

@@ -15,7 +15,7 @@ Resource = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
+class BrokerDefaults:
     """Settings of all brokers of an installation, from the settings of the operator."""
 
     name: str
@@ -44,7 +44,7 @@ class BrokerSet:
 
     name: str
     uid: str
-    cluster: Cluster
+    cluster: BrokerDefaults
     replicas: int = 3
     image: str = ""
     image_pull_policy: str = "IfNotPresent"
@@ -94,7 +94,7 @@ class BrokerSet:
         }
 
 
-def read_broker_set(resource: Resource, cluster: Cluster) -> BrokerSet:
+def read_broker_set(resource: Resource, cluster: BrokerDefaults) -> BrokerSet:
     """Read a resource that the API server has validated."""
     metadata, spec = resource["metadata"], resource.get("spec") or {}
     storage, claims = spec.get("storage") or {}, spec.get("claimRetention") or {}

@@ -9,7 +9,7 @@ from flotilla_operator.brokers.spec import BrokerSet
 from flotilla_operator.cluster_state import ClusterState
 
 
-def figures(
+def status_fields(
     desired: BrokerSet,
     members: Sequence[Member],
     rollout: Rollout,

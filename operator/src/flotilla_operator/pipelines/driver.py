@@ -24,7 +24,7 @@ from flotilla_operator.pipelines.spec import (
 )
 
 PROGRESS_PORT = 4041
-RUN, ATTEMPT, OF, MODE = (f"{GROUP}/{what}" for what in ("run", "attempt", "of", "mode"))
+RUN, ATTEMPT, SPEC_DIGEST, MODE = (f"{GROUP}/{what}" for what in ("run", "attempt", "of", "mode"))
 _HEAP = 0.6  # share of the JVM in the memory of a pod; Python uses the rest
 _APPLICATION = "/etc/flotilla/application"
 _TLS = "/etc/flotilla/tls"
@@ -34,7 +34,7 @@ _KUBERNETES = "/var/run/secrets/kubernetes.io/serviceaccount"
 def make(desired: PipelineSpec, run: int, attempt: int) -> dict[str, Any]:
     """Make the driver pod of one attempt."""
     template = desired.spec.get("template") or {}
-    annotations = {RUN: str(run), ATTEMPT: str(attempt), OF: spec_digest(desired), MODE: desired.mode}
+    annotations = {RUN: str(run), ATTEMPT: str(attempt), SPEC_DIGEST: spec_digest(desired), MODE: desired.mode}
     if desired.checkpoint is not None:
         annotations[CHECKPOINT] = desired.checkpoint
     return {

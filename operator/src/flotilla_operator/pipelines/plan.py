@@ -19,7 +19,7 @@ from flotilla_operator.pipelines.phase import (
     ready_condition,
 )
 from flotilla_operator.pipelines.progress import Progress
-from flotilla_operator.pipelines.spec import Installation, PipelineSpec, Resource, check, parse_time, read_pipeline
+from flotilla_operator.pipelines.spec import PipelineDefaults, PipelineSpec, Resource, check, parse_time, read_pipeline
 from flotilla_operator.pipelines.states import Pod, RunState
 from flotilla_operator.plans import Action, Apply, Create, Delete, Plan
 
@@ -28,7 +28,7 @@ from flotilla_operator.plans import Action, Apply, Create, Delete, Plan
 class Observed:
     """Observed state that a plan depends on, besides the resource."""
 
-    installation: Installation
+    installation: PipelineDefaults
     drivers: Mapping[str, Pod] = field(default_factory=dict)  # all driver pods, by name
     executors: Mapping[str, Executors] = field(default_factory=dict)  # by the UID of their driver
     conflict: str | None = None  # an older Pipeline with the same checkpoint
@@ -146,7 +146,7 @@ def _show(
     shown = {
         "phase": phase.name,
         **states.write_run_state(record),
-        **progress.figures(reported, before, observed.state),
+        **progress.status_fields(reported, before, observed.state),
         **({"driver": desired.driver} if pod is not None else {}),
         **_count(ours, observed),
     }

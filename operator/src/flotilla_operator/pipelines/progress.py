@@ -65,7 +65,7 @@ def read_termination_message(text: str) -> TerminationMessage:
         return TerminationMessage(failure="\n".join(lines[-5:])[-_TEXT_MAX:] or None)
 
 
-def figures(found: Progress | None, before: Mapping[str, Any], state: ClusterState | None) -> dict[str, Any]:
+def status_fields(found: Progress | None, before: Mapping[str, Any], state: ClusterState | None) -> dict[str, Any]:
     """Build the progress in the status: offsets and lag are kept while no driver runs."""
     kept = {key: before[key] for key in ("offsets", "lag", "lastProgress") if key in before}
     if found is not None:

@@ -51,7 +51,7 @@ Resource = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Installation:
+class PipelineDefaults:
     """Settings of all Pipelines of an installation, from the settings of the operator."""
 
     namespace: str
@@ -88,7 +88,7 @@ class PipelineSpec:
     uid: str
     generation: int
     created_at: str
-    installation: Installation
+    installation: PipelineDefaults
     application: Mapping[str, Any]
     mode: str
     restart: Restart
@@ -156,7 +156,7 @@ class PipelineSpec:
         }
 
 
-def read_pipeline(resource: Resource, installation: Installation) -> PipelineSpec:
+def read_pipeline(resource: Resource, installation: PipelineDefaults) -> PipelineSpec:
     """Read a resource that the API server has validated. `check` validates the rest."""
     metadata, spec = resource["metadata"], resource.get("spec") or {}
     mode, restart = spec.get("mode", BATCH), spec.get("restart") or {}

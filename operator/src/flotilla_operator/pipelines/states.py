@@ -32,7 +32,7 @@ class RunState:
     run: int = 0
     attempt: int = 0
     failures: int = 0
-    of: str | None = None  # fingerprint of the spec of the run
+    run_fingerprint: str | None = None  # of the spec of the run
     generation: int | None = None  # of the spec of the attempt
     due_at: str | None = None
     outcome: str | None = None  # of the run: Succeeded or Failed; None before its end
@@ -46,7 +46,7 @@ class RunState:
 
 
 _NAMES = {
-    "run": "run", "attempt": "attempt", "failures": "failures", "of": "of", "generation": "ofGeneration",
+    "run": "run", "attempt": "attempt", "failures": "failures", "run_fingerprint": "of", "generation": "ofGeneration",
     "due_at": "dueAt", "outcome": "outcome",
     "driver_uid": "driverUid", "ended_uid": "endedUid", "stopping": "stopping", "started_at": "startedAt",
     "finished_at": "finishedAt", "retry_at": "retryAt", "failure": "failure",
@@ -71,7 +71,7 @@ class Pod:
     uid: str
     owner: str | None
     phase: str  # Pending, Running, Succeeded, Failed
-    of: str | None = None
+    pod_spec_digest: str | None = None
     mode: str | None = None  # of the spec of the pod
     checkpoint: str | None = None
     address: str | None = None
@@ -108,7 +108,7 @@ def read_pod(resource: Resource) -> Pod:
         uid=metadata["uid"],
         owner=next((one["uid"] for one in metadata.get("ownerReferences") or () if one.get("controller")), None),
         phase=phase,
-        of=annotations.get(driver.OF),
+        pod_spec_digest=annotations.get(driver.SPEC_DIGEST),
         mode=annotations.get(driver.MODE),
         checkpoint=annotations.get(CHECKPOINT),
         address=status.get("podIP"),
@@ -174,7 +174,7 @@ def stop_reason(desired: PipelineSpec, pod: Pod) -> str | None:
     if desired.is_suspended:
         return "The Pipeline is suspended"
     may_be_replaced = STREAM in {desired.mode, pod.mode} or pod.phase == PENDING  # a running batch is not interrupted
-    if may_be_replaced and pod.of != driver.spec_digest(desired):
+    if may_be_replaced and pod.pod_spec_digest != driver.spec_digest(desired):
         return "The spec has changed"
     return None
 
@@ -216,7 +216,7 @@ def start_attempt(desired: PipelineSpec, before: RunState, now: datetime) -> Run
         return RunState(
             run=before.run + 1,
             attempt=1,
-            of=desired.fingerprint,
+            run_fingerprint=desired.fingerprint,
             generation=desired.generation,
             due_at=due or before.due_at,
             ended_uid=before.ended_uid,
@@ -237,7 +237,7 @@ def is_retried_after_change(desired: PipelineSpec, record: RunState) -> bool:
 def due_run(desired: PipelineSpec, before: RunState, now: datetime) -> str | None:
     """Return the scheduled time of a run that is due, empty without a schedule; None if none is due."""
     if desired.cron is None:
-        return "" if before.of != desired.fingerprint else None
+        return "" if before.run_fingerprint != desired.fingerprint else None
     if before.run > 0 and before.outcome is None:
         return None
     since = before.due_at or before.finished_at or desired.created_at

@@ -38,11 +38,11 @@ def plan_mirrors(
     ]
     needed = state.topics_by_name.keys() - claimed
     stale = [one for one in known if is_mirror(one) and name_of(one) not in needed]
-    gone = [one for one in stale if "deletionTimestamp" not in one["metadata"]]
+    to_delete = [one for one in stale if "deletionTimestamp" not in one["metadata"]]
     used = taken | {one["metadata"]["name"] for one in known}
     return (
         *(Create(make_mirror(name, namespace, cluster, used)) for name in missing),
-        *(Delete("Topic", one["metadata"]["name"], one["metadata"]["uid"]) for one in gone),
+        *(Delete("Topic", one["metadata"]["name"], one["metadata"]["uid"]) for one in to_delete),
     )
 
 

@@ -32,7 +32,7 @@ class Observed:
     conflict: str | None = None  # an older resource for the same topic
     rejection: str | None = None  # error of the managers for this spec
     may_resend_rejected: bool = True  # whether to send a rejected spec again
-    has_racks: bool = True  # whether managers know the racks of all brokers
+    are_racks_registered: bool = True  # whether managers know the racks of all brokers
     waiting_for: str | None = None  # error of the last attempt, which is retried
     broker_names: Mapping[str, str] = field(default_factory=dict, hash=False)  # pod names by broker id
     broker_count: int = 0  # number of brokers in the specs of all Broker resources
@@ -68,11 +68,11 @@ def _plan(resource: Resource, spec: TopicSpec, state: ClusterState, observed: Ob
         shown = build_status(resource, conditions.absent(missing), {"topicName": spec.name}, now)
         return Plan(tuple(actions), shown)
     views = status.view_partitions(state, topic)
-    figures = status.figures(topic, views, observed.broker_names)
+    status_fields = status.status_fields(topic, views, observed.broker_names)
     if problem is not None and problem[0] in _CONFLICTS:
-        figures.pop("topicId")  # the topic belongs to another resource
+        status_fields.pop("topicId")  # the topic belongs to another resource
     evaluated = conditions.evaluate(topic, views, problem, observed.broker_names)
-    return Plan(tuple(actions), build_status(resource, evaluated, figures, now))
+    return Plan(tuple(actions), build_status(resource, evaluated, status_fields, now))
 
 
 def _should_put(spec: TopicSpec, topic: Topic | None, problem: Problem | None, observed: Observed) -> bool:
@@ -125,12 +125,12 @@ def _find_missing_brokers(
     if topic is not None or spec.is_mirror:
         return None
     needed = spec.replication if spec.replication is not None else min(REPLICATION, observed.broker_count)
-    if state.places < needed:
+    if state.address_count < needed:
         reason = "Waiting" if observed.broker_count >= needed else "TooFewBrokers"
-        are = "is" if state.places == 1 else "are"
-        text = f"Replication {needed} needs {count(needed, 'broker')}, but {state.places} {are} registered"
+        are = "is" if state.address_count == 1 else "are"
+        text = f"Replication {needed} needs {count(needed, 'broker')}, but {state.address_count} {are} registered"
         return reason, text if reason == "Waiting" else f"{text}; add brokers, or remove spec.replication"
-    return None if observed.has_racks else ("Waiting", "The racks of brokers are not registered yet")
+    return None if observed.are_racks_registered else ("Waiting", "The racks of brokers are not registered yet")
 
 
 def _update_finalizer(resource: Resource, spec: TopicSpec) -> tuple[Action, ...]:

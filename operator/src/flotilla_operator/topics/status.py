@@ -13,7 +13,7 @@ def view_partitions(state: ClusterState, topic: Topic) -> tuple[PartitionView, .
     return tuple(view_partition(state, topic, one) for one in topic.partitions)
 
 
-def figures(topic: Topic, views: Sequence[PartitionView], broker_names: Mapping[str, str]) -> dict[str, Any]:
+def status_fields(topic: Topic, views: Sequence[PartitionView], broker_names: Mapping[str, str]) -> dict[str, Any]:
     """Build the status besides conditions. Brokers appear by name."""
     shown = views
     if len(views) > SHOWN_MAX:
@@ -25,11 +25,11 @@ def figures(topic: Topic, views: Sequence[PartitionView], broker_names: Mapping[
         "replication": topic.replication,
         "messages": sum(one.messages for one in views),
         "bytes": sum(one.bytes for one in views),
-        "partitionStatus": [_figures_of(one, broker_names) for one in shown],
+        "partitionStatus": [_partition_fields(one, broker_names) for one in shown],
     }
 
 
-def _figures_of(one: PartitionView, broker_names: Mapping[str, str]) -> dict[str, Any]:
+def _partition_fields(one: PartitionView, broker_names: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {"partition": one.index}
     if one.leader is not None:
         found["leader"] = broker_names.get(one.leader, one.leader)

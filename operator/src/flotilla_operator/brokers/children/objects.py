@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any
 
-from flotilla_operator.brokers.spec import BROKER, BrokerSet, Cluster
+from flotilla_operator.brokers.spec import BROKER, BrokerDefaults, BrokerSet
 from flotilla_operator.names import MANAGED_BY, OPERATOR, PART_OF
 
 CLIENT_PORT, PEER_PORT = 8090, 8091
@@ -52,7 +52,7 @@ def make_service(desired: BrokerSet) -> dict[str, Any]:
     }
 
 
-def make_disruption_budget(cluster: Cluster, owners: list[dict[str, Any]]) -> dict[str, Any]:
+def make_disruption_budget(cluster: BrokerDefaults, owners: list[dict[str, Any]]) -> dict[str, Any]:
     """Make the PodDisruptionBudget of all sets: any two brokers may be the majority of a partition.
 
     There is one for all sets, because Kubernetes does not evict a pod that matches two. It is owned by every set and
