@@ -76,7 +76,7 @@ def test_groups_are_reset_in_every_way(fleet: Fleet) -> None:
         client.topics.create("moved", partitions=1)
         batch = bytes(encode([b"x"] * 10))
         fleet.client.post("/v1/append?topic=moved&partition=0", content=batch).raise_for_status()
-        with pytest.raises(NotFound, match="there is no group 'movers'"):
+        with pytest.raises(NotFound, match="group 'movers' does not exist"):
             client.groups.offsets("movers")
         assert client.groups.reset("movers", offset=4, topics=["moved"]) == (GroupReset("moved", 0, None, 4),)
         assert client.groups.reset("movers", shift=2, dry_run=True)[0].new_offset == 6
@@ -84,7 +84,7 @@ def test_groups_are_reset_in_every_way(fleet: Fleet) -> None:
         moment = datetime.now(UTC) + timedelta(hours=1)
         assert client.groups.reset("movers", to=moment, partitions=[("moved", 0)])[0].new_offset == 10
         assert client.groups.offsets("movers", "moved")[0].offset == 10
-        with pytest.raises(TopicMissing, match="there is no topic 'nowhere'"):
+        with pytest.raises(TopicMissing, match="topic 'nowhere' does not exist"):
             client.groups.reset("movers", to="latest", topics=["nowhere"])
         assert "movers" in [one.name for one in client.groups.list()]
         client.groups.delete("movers")

@@ -106,7 +106,7 @@ def test_topic_can_be_created_changed_emptied_and_deleted(fleet: Fleet) -> None:
     assert [one["first_offset"] for one in emptied] == [5, 0, 0]
     assert "life" in out(fleet, "topics list")
     assert out(fleet, "topics delete life") == "topic 'life' deleted\n"
-    assert refused(fleet, "topics describe life") == "flotilla topics: there is no topic 'life'"
+    assert refused(fleet, "topics describe life") == "flotilla topics: topic 'life' does not exist"
     assert out(fleet, "topics delete life --missing-ok") == "topic 'life' does not exist\n"
     assert "does not exist" in refused(fleet, "topics delete life")
 
@@ -134,7 +134,7 @@ def test_group_can_be_described_reset_and_deleted(fleet: Fleet) -> None:
     assert "stop them, or use force to remove them" in refused(fleet, "groups reset readers --to latest")
     assert "stop them, or use force" in refused(fleet, "groups delete readers")
     assert out(fleet, "groups delete readers --force") == "group 'readers' deleted\n"
-    assert refused(fleet, "groups describe readers") == "flotilla groups: there is no group 'readers'"
+    assert refused(fleet, "groups describe readers") == "flotilla groups: group 'readers' does not exist"
 
 
 def test_brokers_are_listed_with_their_replicas(fleet: Fleet) -> None:

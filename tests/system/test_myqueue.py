@@ -132,7 +132,7 @@ def test_binary_record_raises_and_is_skipped(fleet: Fleet) -> None:
 
 
 def test_myqueue_raises_client_errors(fleet: Fleet) -> None:
-    with pytest.raises(TopicMissing, match="there is no topic 'nowhere'"):
+    with pytest.raises(TopicMissing, match="topic 'nowhere' does not exist"):
         Consumer(["nowhere"], fleet.url)
     with pytest.raises(Refused, match="a name has letters"):
         Producer(["bad name"], fleet.url)

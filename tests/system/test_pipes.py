@@ -116,7 +116,7 @@ def test_produce_and_consume_keep_every_byte(fleet: Fleet, tmp_path: Path) -> No
     first.write_bytes(b"\n".join(lines))  # without a newline at its end
     second.write_bytes(b"last\n")
     done = run(fleet, "produce", "bytes", str(first), "-", str(second), stdin=b"typed\n")
-    assert re.fullmatch(r"20,006 records, [\d.]+MiB, [\d,]+ records/s\n", done.stderr.decode())
+    assert re.fullmatch(r"20,006 records stored, [\d.]+MiB, [\d,]+ records/s\n", done.stderr.decode())
     assert done.stdout == b""
     assert everything(fleet, "bytes") == b"\n".join([*lines, b"typed", b"last", b""])
 
@@ -197,9 +197,9 @@ def test_produce_stops_at_a_line_that_is_too_long(fleet: Fleet, client: Client) 
 def test_missing_topic_error_explains_how_to_create_it(fleet: Fleet, task: Sequence[str]) -> None:
     said = run(fleet, *task, "misspelt", code=1).stderr.decode()
     advice = "create it with `flotilla topics create misspelt`"
-    assert said == f"flotilla {task[0]}: there is no topic 'misspelt'; {advice}\n"
+    assert said == f"flotilla {task[0]}: topic 'misspelt' does not exist; {advice}\n"
     said = run(fleet, *task, "two words", code=1).stderr.decode()
-    assert said.startswith(f"flotilla {task[0]}: there is no topic 'two words'; invalid name: a name has letters,")
+    assert said.startswith(f"flotilla {task[0]}: topic 'two words' does not exist; invalid name: a name has letters,")
 
 
 # -- streaming --------------------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_typed_lines_are_sent_at_once_and_files_show_progress(fleet: Fleet, clie
             wait_until("the line to be stored", lambda: stored(client, "typed") == [b"first"])
             os.write(ours, b"second\n\x04")  # and the end of the file
             assert typist.wait(LIMIT_S) == 0
-        assert os.read(ours, 10_000).decode().split("\r\n")[2].startswith("2 records, 11B, ")
+        assert os.read(ours, 10_000).decode().split("\r\n")[2].startswith("2 records stored, 11B, ")
         file = tmp_path / "lines"
         file.write_bytes(b"x\n" * 1000)
         subprocess.run(command("produce", "typed", str(file)), env=environment(fleet), stderr=theirs, check=True)
@@ -355,7 +355,7 @@ def test_second_interrupt_does_not_wait_for_servers(fleet: Fleet, client: Client
             source.send_signal(signal.SIGINT)
             code, _, said = ended(source)
     assert code == 130
-    assert re.match(r"1 record, \d+B, [\d,]+ records/s; [12] records? (failed|with unknown outcome)", said)
+    assert re.match(r"1 record stored, \d+B, [\d,]+ records/s; [12] records? (failed|with unknown outcome)", said)
 
 
 # -- bench ------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def topics_are_created_configured_and_deleted(url: str, name: str) -> None:
             client.topics.grow(name, 1)
         assert fewer.value.code == "conflict"
         client.topics.delete(name)
-        with pytest.raises(TopicMissing, match=f"there is no topic '{name}'"):
+        with pytest.raises(TopicMissing, match=f"topic '{name}' does not exist"):
             client.topics.describe(name)
         with pytest.raises(TopicMissing, match="Topic does not exist"):
             client.topics.delete(name)

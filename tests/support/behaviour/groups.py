@@ -163,7 +163,7 @@ def groups_are_reset_described_and_deleted(url: str, name: str) -> None:
     with Client(url) as client:
         client.topics.create(name, partitions=1)
         send(client, name, numbers(10))
-        with pytest.raises(NotFound, match=f"there is no group '{name}'"):
+        with pytest.raises(NotFound, match=f"group '{name}' does not exist"):
             client.groups.describe(name)
         assert client.groups.reset(name, to="latest", topics=[name])[0].new_offset == 10
         steps: list[tuple[dict[str, Any], int]] = [

@@ -234,7 +234,7 @@ def too_large_record_is_rejected_before_it_is_sent(url: str, name: str) -> None:
 def sending_to_a_deleted_topic_fails(url: str, name: str) -> None:
     """A topic that is created again with the same name is another topic."""
     with Client(url) as client:
-        with client.producer() as producer, pytest.raises(TopicMissing, match=f"there is no topic '{name}'"):
+        with client.producer() as producer, pytest.raises(TopicMissing, match=f"topic '{name}' does not exist"):
             producer.send(name, b"nowhere")
         client.topics.create(name, partitions=1)
         with client.producer() as producer:

@@ -384,12 +384,12 @@ def test_blocking_class_has_all_methods_of_the_asynchronous_one(face: type, work
 
 
 def test_blocking_class_returns_results_and_raises_errors() -> None:
-    pool = FakePool(ok({"topics": [ORDERS]}), no(404, "not_found", "there is no topic 'x'"))
+    pool = FakePool(ok({"topics": [ORDERS]}), no(404, "not_found", "topic 'x' does not exist"))
     runner = Runner()
     try:
         blocking = Topics(runner, topics(pool))
         assert [one.name for one in blocking.list()] == ["orders"]
-        with pytest.raises(TopicMissing, match="there is no topic 'x'"):
+        with pytest.raises(TopicMissing, match="topic 'x' does not exist"):
             blocking.delete("x")
     finally:
         runner.close()

@@ -250,7 +250,7 @@ def test_deleted_topic_is_removed_from_the_cache() -> None:
     async def find() -> None:
         cluster = Cluster(managers(pool))
         await cluster.find("orders")
-        with pytest.raises(TopicMissing, match="there is no topic 'orders'"):
+        with pytest.raises(TopicMissing, match="topic 'orders' does not exist"):
             await cluster.refresh("orders")
         assert cluster.topic("orders") is None
 

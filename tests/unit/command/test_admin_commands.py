@@ -515,7 +515,7 @@ def test_contradicting_arguments_send_no_request(
     ("status", "code", "arguments", "text"),
     [
         (404, "not_found", "topics describe x", "flotilla topics: it is so\n"),
-        (409, "exists", "topics create x", "flotilla topics: it is so\n"),
+        (409, "exists", "topics create x", "topic 'x' already exists; to accept an existing topic, use --exist-ok\n"),
         (409, "group_not_empty", "groups delete g", "flotilla groups: it is so\n"),
         (401, "unauthorized", "brokers list", "flotilla brokers: authentication required: set FLOTILLA_TOKEN"),
         (503, "unavailable", "topics list", "is unavailable: it is so\n"),

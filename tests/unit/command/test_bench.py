@@ -11,7 +11,7 @@ import pytest
 
 from flotilla.command.bench_measure import Load, Measurement, Meter
 from flotilla.command.bench_run import Plan, run, show, to_json
-from flotilla.command.connection import Server
+from flotilla.command.connection import ConnectionTarget
 from flotilla.command.errors import InputInvalid
 from flotilla.testing import FakeFlotilla
 from support.cluster import wait_until
@@ -53,7 +53,7 @@ def test_calls_with_large_records_have_fewer_records(size: int, records: int) ->
 @pytest.mark.parametrize(("size", "reason"), [(15, "at least 16 bytes"), (1 << 40, "the maximum size of a record")])
 def test_bench_rejects_invalid_record_size_before_creating_a_topic(size: int, reason: str) -> None:
     with pytest.raises(InputInvalid, match=reason):
-        run(Server("http://127.0.0.1:1"), replace(PLAN, size=size), as_json=False)
+        run(ConnectionTarget("http://127.0.0.1:1"), replace(PLAN, size=size), as_json=False)
 
 
 def test_meter_counts_records_and_advances_progress() -> None:
@@ -114,6 +114,6 @@ def test_second_interrupt_names_the_topic_that_may_still_exist(capsys: pytest.Ca
         thread = threading.Thread(target=interrupt)
         thread.start()
         with pytest.raises(KeyboardInterrupt):
-            run(Server(fake.url), replace(PLAN, what=("end-to-end",), seconds=60.0), as_json=False)
+            run(ConnectionTarget(fake.url), replace(PLAN, what=("end-to-end",), seconds=60.0), as_json=False)
         thread.join()
     assert f"delete it with `flotilla topics delete {names[0]}`" in capsys.readouterr().err

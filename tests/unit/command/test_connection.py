@@ -16,13 +16,13 @@ from flotilla.client.errors import (
     ServerUnreachable,
     TopicMissing,
 )
-from flotilla.command.connection import Server, translate_errors
+from flotilla.command.connection import ConnectionTarget, translate_errors
 from flotilla.command.errors import CommandError, InputInvalid, RequestRejected, ServerUnavailable
 from support.cluster import free_port
 from support.fakemanager import FakeManager, serving
 
 TOKEN = "flt_x"  # noqa: S105 - an example
-HERE = Server("http://here:1")
+HERE = ConnectionTarget("http://here:1")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ HERE = Server("http://here:1")
         (ConfigInvalid("url: no"), InputInvalid, 2, "url: no"),
         (ServerUnreachable("nobody"), ServerUnavailable, 1, "nobody"),
         (OutcomeUnknown("who knows"), ServerUnavailable, 1, "who knows"),
-        (TopicMissing("there is no topic 'x'", "not_found", {}), RequestRejected, 1, "there is no topic 'x'"),
+        (TopicMissing("topic 'x' does not exist", "not_found", {}), RequestRejected, 1, "topic 'x' does not exist"),
         (NotAllowed("no", "unauthorized", {}), RequestRejected, 1, "authentication required: set FLOTILLA_TOKEN"),
         (DeliveryFailed("too late"), CommandError, 1, "too late"),
         (ClientClosed("it is closed"), CommandError, 1, "it is closed"),
@@ -49,11 +49,11 @@ def test_client_errors_become_command_errors(
 @pytest.mark.parametrize(
     ("server", "text"),
     [
-        (Server("http://here:1", TOKEN), "token rejected by http://here:1: "),
-        (Server("http://here:1", context="prod"), "or set a token file for context 'prod'"),
+        (ConnectionTarget("http://here:1", TOKEN), "token rejected by http://here:1: "),
+        (ConnectionTarget("http://here:1", context="prod"), "or set a token file for context 'prod'"),
     ],
 )
-def test_unauthorized_error_explains_what_to_do(server: Server, text: str) -> None:
+def test_unauthorized_error_explains_what_to_do(server: ConnectionTarget, text: str) -> None:
     with pytest.raises(RequestRejected, match=text), translate_errors(server):
         raise NotAllowed("no", "unauthorized", {})
 
@@ -65,7 +65,7 @@ def test_other_exceptions_are_not_translated() -> None:
 
 def test_unreachable_server_fails_fast() -> None:
     """A client would retry for 30 s; a command must not."""
-    server = Server(f"http://127.0.0.1:{free_port()}")
+    server = ConnectionTarget(f"http://127.0.0.1:{free_port()}")
     began = time.monotonic()
     with pytest.raises(ServerUnavailable, match=r"cannot reach .*: Connection refused\. Is it running\?"):
         server.open()
@@ -80,7 +80,7 @@ def manager() -> Iterator[FakeManager]:
 
 def test_client_uses_the_token_of_the_command(manager: FakeManager) -> None:
     manager.answers = {"GET /v1/topics": {"topics": []}}
-    with Server(manager.url, TOKEN).open() as client:
+    with ConnectionTarget(manager.url, TOKEN).open() as client:
         assert client.topics.list() == ()
     assert {authorization for _, _, authorization, _ in manager.asked} == {f"Bearer {TOKEN}"}
 
@@ -88,6 +88,6 @@ def test_client_uses_the_token_of_the_command(manager: FakeManager) -> None:
 def test_client_retries_with_a_token_that_is_not_known_yet(manager: FakeManager) -> None:
     """Managers learn of a new token within about 2 s, and reject it until then."""
     manager.status, manager.answer = 401, json.dumps({"code": "unauthorized", "message": "no"}).encode()
-    with Server(manager.url, TOKEN).open() as client:
+    with ConnectionTarget(manager.url, TOKEN).open() as client:
         manager.status, manager.answers = 200, {"GET /v1/topics": {"topics": []}}
         assert client.topics.list() == ()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flotilla.command import config, main
 from flotilla.command.config import Config, Context
-from flotilla.command.connection import Server, resolve_server
+from flotilla.command.connection import ConnectionTarget, resolve_server
 from flotilla.command.errors import InputInvalid
 from flotilla.command.flags import ConnectionFlags
 
@@ -105,7 +105,7 @@ def test_commands_work_without_home_directory(monkeypatch: pytest.MonkeyPatch) -
     """As in a container whose user id has no passwd entry."""
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 2)
-    assert resolve_server(ConnectionFlags(), {}) == Server("http://127.0.0.1:8080")
+    assert resolve_server(ConnectionFlags(), {}) == ConnectionTarget("http://127.0.0.1:8080")
     assert config.find_path({"FLOTILLA_CONFIG": "/y.toml"}) == Path("/y.toml")
     with pytest.raises(InputInvalid, match="no home directory to store contexts in: set FLOTILLA_CONFIG"):
         config.save(config.find_path({}), Config())
@@ -156,18 +156,18 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def found(file: Path, flags: dict[str, Any], **variables: str) -> Server:
+def found(file: Path, flags: dict[str, Any], **variables: str) -> ConnectionTarget:
     return resolve_server(ConnectionFlags(**flags), {"FLOTILLA_CONFIG": str(file), **variables})
 
 
 def test_current_context_is_the_default(file: Path) -> None:
-    assert found(file, {}) == Server("https://prod", PROD, file.parent / "ca", "prod")
+    assert found(file, {}) == ConnectionTarget("https://prod", PROD, file.parent / "ca", "prod")
     config.save(file, Config())
-    assert found(file, {}) == Server("http://127.0.0.1:8080")
+    assert found(file, {}) == ConnectionTarget("http://127.0.0.1:8080")
 
 
 def test_options_override_variables_and_variables_override_the_current_context(file: Path) -> None:
-    assert found(file, {}, FLOTILLA_CONTEXT="test") == Server("http://test", TEST, None, "test")
+    assert found(file, {}, FLOTILLA_CONTEXT="test") == ConnectionTarget("http://test", TEST, None, "test")
     assert found(file, {}, FLOTILLA_TOKEN=MINE).token == MINE
     assert found(file, {}, FLOTILLA_TLS_CA="other").ca == Path("other")
     assert found(file, {"token_file": file.parent / "mine"}, FLOTILLA_TOKEN=TEST).token == MINE
@@ -176,9 +176,9 @@ def test_options_override_variables_and_variables_override_the_current_context(f
 
 def test_token_of_a_context_is_not_sent_to_another_url(file: Path) -> None:
     """If an option or a variable sets the URL, the current context is ignored."""
-    assert found(file, {}, FLOTILLA_URL="http://other") == Server("http://other")
-    assert found(file, {"url": "http://other"}) == Server("http://other")
-    assert found(file, {}, FLOTILLA_URL="http://other", FLOTILLA_CONTEXT="test") == Server("http://other")
+    assert found(file, {}, FLOTILLA_URL="http://other") == ConnectionTarget("http://other")
+    assert found(file, {"url": "http://other"}) == ConnectionTarget("http://other")
+    assert found(file, {}, FLOTILLA_URL="http://other", FLOTILLA_CONTEXT="test") == ConnectionTarget("http://other")
 
 
 def test_context_option_ignores_variables(file: Path) -> None:
@@ -190,9 +190,9 @@ def test_context_option_ignores_variables(file: Path) -> None:
         "FLOTILLA_CONTEXT": "prod",
         "FLOTILLA_SECRET": "0123456789abcdef",
     }
-    assert found(file, {"context": "test"}, **variables) == Server("http://test", TEST, None, "test")
+    assert found(file, {"context": "test"}, **variables) == ConnectionTarget("http://test", TEST, None, "test")
     given_too = {"context": "test", "url": "http://near", "token_file": file.parent / "mine"}
-    assert found(file, given_too, **variables) == Server("http://near", MINE, None, "test")
+    assert found(file, given_too, **variables) == ConnectionTarget("http://near", MINE, None, "test")
 
 
 def test_missing_context_suggests_the_closest_name(file: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flotilla.command.connection import Server
+from flotilla.command.connection import ConnectionTarget
 from flotilla.command.errors import CommandError
 from flotilla.command.produce_input import InputSpec, ProduceSummary, run
 from flotilla.testing import FakeFlotilla
@@ -18,12 +18,12 @@ from support.cluster import wait_until
 @pytest.mark.parametrize(
     ("summary", "text"),
     [
-        (ProduceSummary("t", 12_345, 1_300_000, 0.5, 0, 0, None), "12,345 records, 1.2MiB, 24,690 records/s"),
-        (ProduceSummary("t", 1, 5, 1.0, 0, 0, None), "1 record, 5B, 1 records/s"),
-        (ProduceSummary("t", 0, 0, 0.0, 0, 0, None), "0 records, 0B, 0 records/s"),
+        (ProduceSummary("t", 12_345, 1_300_000, 0.5, 0, 0, None), "12,345 records stored, 1.2MiB, 24,690 records/s"),
+        (ProduceSummary("t", 1, 5, 1.0, 0, 0, None), "1 record stored, 5B, 1 records/s"),
+        (ProduceSummary("t", 0, 0, 0.0, 0, 0, None), "0 records stored, 0B, 0 records/s"),
         (
             ProduceSummary("t", 10, 100, 1.0, 1, 2000, "why"),
-            "10 records, 100B, 10 records/s; 1 record failed; 2,000 records with unknown outcome",
+            "10 records stored, 100B, 10 records/s; 1 record failed; 2,000 records with unknown outcome",
         ),
     ],
 )
@@ -40,7 +40,7 @@ def test_summary_counts_bytes_of_stored_lines_only(tmp_path: Path, capsys: pytes
         fake.client().topics.create("orders", partitions=4)
         fake.refuse("/v1/append", "too_large", times=1)
         with pytest.raises(CommandError):
-            run(Server(fake.url), InputSpec(topic="orders", files=(file,), separator=b":"), as_json=True)
+            run(ConnectionTarget(fake.url), InputSpec(topic="orders", files=(file,), separator=b":"), as_json=True)
         stored = fake.records("orders")
     captured = json.loads(capsys.readouterr().out)
     assert 0 < len(stored) < 100
@@ -63,7 +63,7 @@ def test_interrupt_during_final_flush_sets_the_exit_code(tmp_path: Path) -> None
         thread = threading.Thread(target=interrupt)
         thread.start()
         with fake.delay(30, "/v1/append"), pytest.raises(KeyboardInterrupt):
-            run(Server(fake.url), InputSpec(topic="orders", files=(file,)), as_json=False)
+            run(ConnectionTarget(fake.url), InputSpec(topic="orders", files=(file,)), as_json=False)
         thread.join()
         assert [record.value for record in fake.records("orders")] == [b"one"]
 
@@ -85,7 +85,7 @@ def test_interrupt_leaves_a_named_pipe_without_writer(tmp_path: Path) -> None:
         thread = threading.Thread(target=interrupt)
         thread.start()
         with pytest.raises(KeyboardInterrupt):
-            run(Server(fake.url), InputSpec(topic="orders", files=(pipe,)), as_json=False)
+            run(ConnectionTarget(fake.url), InputSpec(topic="orders", files=(pipe,)), as_json=False)
         left.set()
         thread.join()
     assert in_time == [True]
@@ -107,7 +107,7 @@ def test_produce_stops_at_a_failed_record_without_further_input(tmp_path: Path) 
         thread = threading.Thread(target=write)
         thread.start()
         with pytest.raises(CommandError, match="refused by the test"):
-            run(Server(fake.url), InputSpec(topic="orders", files=(pipe,)), as_json=False)
+            run(ConnectionTarget(fake.url), InputSpec(topic="orders", files=(pipe,)), as_json=False)
         over.set()
         thread.join()
     assert in_time == [True]

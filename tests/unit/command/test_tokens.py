@@ -14,7 +14,7 @@ import pytest
 from flotilla.access import system_token
 from flotilla.client.admin import TokenInfo
 from flotilla.command import main
-from flotilla.command.connection import Server, resolve_server
+from flotilla.command.connection import ConnectionTarget, resolve_server
 from flotilla.command.errors import InputInvalid
 from flotilla.command.flags import ConnectionFlags
 from flotilla.command.tokens import format_tokens
@@ -181,7 +181,7 @@ def test_token_passed_as_id_is_not_shown(capsys: pytest.CaptureFixture[str]) -> 
 # -- credentials ------------------------------------------------------------------------------------------------------
 
 
-def resolve(environment: dict[str, str], **flags: Any) -> Server:  # noqa: ANN401 - as ConnectionFlags has them
+def resolve(environment: dict[str, str], **flags: Any) -> ConnectionTarget:  # noqa: ANN401 - as ConnectionFlags has them
     return resolve_server(ConnectionFlags(**flags), {"FLOTILLA_CONFIG": os.devnull, **environment})
 
 
@@ -270,10 +270,10 @@ def test_token_is_sent_only_to_trusted_servers(
 
 
 def test_token_exposure_is_detected(capsys: pytest.CaptureFixture[str]) -> None:
-    assert Server("http://queue.example:80", TEXT).is_token_exposed
-    assert Server("https://queue.example,http://queue.example", TEXT).is_token_exposed
+    assert ConnectionTarget("http://queue.example:80", TEXT).is_token_exposed
+    assert ConnectionTarget("https://queue.example,http://queue.example", TEXT).is_token_exposed
     for safe in ("https://queue.example", "http://127.0.0.1:8080", "http://localhost:1", "http://[::1]:1"):
-        assert not Server(safe, TEXT).is_token_exposed
-    assert not Server("http://queue.example").is_token_exposed
-    assert TEXT not in repr(Server("http://queue.example:80", TEXT))
+        assert not ConnectionTarget(safe, TEXT).is_token_exposed
+    assert not ConnectionTarget("http://queue.example").is_token_exposed
+    assert TEXT not in repr(ConnectionTarget("http://queue.example:80", TEXT))
     assert capsys.readouterr().err == ""

@@ -52,7 +52,7 @@ class FakeClient:
             raise NotAllowed("no", "forbidden", {})
         found = (self.stale.pop(0) if self.stale else self.found).get(name)
         if found is None:
-            raise TopicMissing(f"there is no topic '{name}'", "not_found", {})
+            raise TopicMissing(f"topic '{name}' does not exist", "not_found", {})
         return [
             SimpleNamespace(
                 index=index, first_offset=first, next_offset=end, offset=None if at is None else self.at(end)

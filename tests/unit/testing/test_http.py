@@ -50,7 +50,7 @@ def test_request_may_arrive_byte_by_byte(fake: FakeFlotilla) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in request:
             sock.sendall(bytes([byte]))
-        assert b"there is no topic 'nowhere'" in sock.recv(65536)
+        assert b"topic 'nowhere' does not exist" in sock.recv(65536)
 
 
 def test_expect_100_continue_is_answered(fake: FakeFlotilla) -> None:
@@ -69,7 +69,7 @@ def test_chunked_body_is_accepted(fake: FakeFlotilla) -> None:
 
 
 def test_percent_encoded_path_is_decoded(fake: FakeFlotilla) -> None:
-    assert httpx.get(f"{fake.url}/v1/topics/%C3%A4").json()["message"] == "there is no topic 'ä'"
+    assert httpx.get(f"{fake.url}/v1/topics/%C3%A4").json()["message"] == "topic 'ä' does not exist"
 
 
 def test_request_is_cancelled_when_its_client_disconnects(fake: FakeFlotilla) -> None:

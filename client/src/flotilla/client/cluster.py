@@ -272,7 +272,7 @@ class Cluster:
         for topic in metadata.topics:
             return topic
         self._topics.pop(name, None)
-        raise TopicMissing(f"there is no topic '{name}'", "not_found", {})
+        raise TopicMissing(f"topic '{name}' does not exist", "not_found", {})
 
     def update(self, metadata: Metadata) -> None:
         """Update the cache from the metadata of a manager."""

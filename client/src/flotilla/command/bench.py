@@ -9,7 +9,7 @@ from flotilla.command.options import COUNT, DURATION, SIZE, Command, connection_
 from flotilla.limits import COMPRESSIONS
 
 if TYPE_CHECKING:
-    from flotilla.command.connection import Server
+    from flotilla.command.connection import ConnectionTarget
 
 _WHAT = ("produce", "consume", "end-to-end")
 _EXAMPLES = examples(
@@ -63,7 +63,7 @@ _EXAMPLES = examples(
 @json_option
 @connection_options
 def bench(
-    server: "Server",
+    server: "ConnectionTarget",
     what: str,
     topic: str | None,
     records: int,

@@ -46,7 +46,7 @@ class Plan:
         return Load(topic, self.size, self.records, self.seconds, self.rate, self.is_each, self.compression)
 
 
-def run(server: connection.Server, plan: Plan, *, as_json: bool) -> None:
+def run(server: connection.ConnectionTarget, plan: Plan, *, as_json: bool) -> None:
     """Run the measurements and print the report; raises CommandError, KeyboardInterrupt, SystemExit."""
     if plan.size < SIZE_MIN:
         raise InputInvalid(f"--size must be at least {SIZE_MIN} bytes: each record carries a timestamp")

@@ -16,7 +16,7 @@ def brokers() -> None:
 @brokers.command("list")
 @json_option
 @connection_options
-def list_(server: connection.Server, as_json: bool) -> None:
+def list_(server: connection.ConnectionTarget, as_json: bool) -> None:
     """List brokers."""
     found = connection.run(server, lambda admin: admin.brokers.list())
     if as_json:
@@ -41,7 +41,7 @@ def list_(server: connection.Server, as_json: bool) -> None:
 )
 @json_option
 @connection_options
-def describe(server: connection.Server, id_: str, as_json: bool) -> None:
+def describe(server: connection.ConnectionTarget, id_: str, as_json: bool) -> None:
     """Show a broker and its replicas.
 
     Replicas of topics that the token has no grant for are omitted.

@@ -53,7 +53,7 @@ _AUTHENTICATION_REQUIRED = (
 
 
 @dataclass(frozen=True)
-class Server:
+class ConnectionTarget:
     """One or more managers (URLs separated by commas) and the credentials for them."""
 
     url: str
@@ -110,7 +110,7 @@ class Admin:
 # -- resolving options -----------------------------------------------------------------------------------------------
 
 
-def resolve_server(flags: ConnectionFlags, environment: Mapping[str, str]) -> Server:
+def resolve_server(flags: ConnectionFlags, environment: Mapping[str, str]) -> ConnectionTarget:
     """Resolve URL, CA bundle and token from options, environment and contexts; raises InputInvalid."""
     _check_flags(flags)
     name, context = _resolve_context(flags, environment)
@@ -123,7 +123,7 @@ def resolve_server(flags: ConnectionFlags, environment: Mapping[str, str]) -> Se
     token = _resolve_token(flags, environment)
     if token is None and context is not None and context.token_file is not None:
         token = _check_token(_read(context.token_file), str(context.token_file))
-    return Server(_check_url(url), token, ca, name)
+    return ConnectionTarget(_check_url(url), token, ca, name)
 
 
 def _check_flags(flags: ConnectionFlags) -> None:
@@ -153,8 +153,8 @@ def _check_url(text: str) -> str:
 def _is_unencrypted(url: str) -> bool:
     """Return whether requests to this URL are sent without encryption over a network."""
     parts = urlsplit(url)
-    is_near = parts.hostname in {"localhost", "::1"} or (parts.hostname or "").startswith("127.")
-    return parts.scheme == "http" and not is_near
+    is_loopback = parts.hostname in {"localhost", "::1"} or (parts.hostname or "").startswith("127.")
+    return parts.scheme == "http" and not is_loopback
 
 
 def _resolve_token(flags: ConnectionFlags, environment: Mapping[str, str]) -> str | None:
@@ -192,13 +192,13 @@ def _system_token(secret: bytes, where: str) -> str:
 # -- requests ----------------------------------------------------------------------------------------------------
 
 
-def run(server: Server, work: Callable[[Admin], Awaitable[T]], *, timeout_s: float = _TIMEOUT_S) -> T:
+def run(server: ConnectionTarget, work: Callable[[Admin], Awaitable[T]], *, timeout_s: float = _TIMEOUT_S) -> T:
     """Run `work` with the admin APIs, and return its result; raises CommandError."""
     with translate_errors(server):
         return asyncio.run(_run(server, work, timeout_s))
 
 
-async def _run(server: Server, work: Callable[[Admin], Awaitable[T]], timeout_s: float) -> T:
+async def _run(server: ConnectionTarget, work: Callable[[Admin], Awaitable[T]], timeout_s: float) -> T:
     settings = ClientConfig(urls=server.urls, token=server.token, ca=server.ca, request_s=timeout_s)
     pool = Pool(tls=settings.make_tls())
     try:
@@ -209,7 +209,7 @@ async def _run(server: Server, work: Callable[[Admin], Awaitable[T]], timeout_s:
         pool.close()
 
 
-def find_topic(server: Server, name: str) -> TopicInfo:
+def find_topic(server: ConnectionTarget, name: str) -> TopicInfo:
     """Look a topic up, without waiting for a missing one. Raises CommandError."""
     try:
         return run(server, lambda admin: admin.topics.describe(name))
@@ -222,7 +222,7 @@ def find_topic(server: Server, name: str) -> TopicInfo:
 
 
 @contextmanager
-def translate_errors(server: Server) -> Iterator[None]:
+def translate_errors(server: ConnectionTarget) -> Iterator[None]:
     """Translate errors of the client library into CommandError, with a hint what to do."""
     try:
         yield
@@ -236,7 +236,7 @@ def translate_errors(server: Server) -> Iterator[None]:
         raise CommandError(str(error)) from error
 
 
-def _describe_unavailable(server: Server, error: ServerUnreachable) -> str:
+def _describe_unavailable(server: ConnectionTarget, error: ServerUnreachable) -> str:
     if not isinstance(error.__cause__, Disconnected) or isinstance(error, OutcomeUnknown):
         return str(error)
     lost = error.__cause__
@@ -254,7 +254,7 @@ def _describe_unavailable(server: Server, error: ServerUnreachable) -> str:
     )
 
 
-def _describe_rejection(server: Server, error: Refused) -> str:
+def _describe_rejection(server: ConnectionTarget, error: Refused) -> str:
     if error.code != "unauthorized":
         return str(error)
     if server.token is not None:

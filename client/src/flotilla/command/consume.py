@@ -9,10 +9,10 @@ from flotilla.command import completers
 from flotilla.command.options import COUNT, DURATION, Command, connection_options, examples
 
 if TYPE_CHECKING:
-    from flotilla.command.connection import Server
+    from flotilla.command.connection import ConnectionTarget
 
 _HELP = """\
-Print records to standard output, by default new ones until interrupted.
+Print records to standard output. By default, print new records until interrupted.
 
 Records of a partition are in order. A value is followed by a newline; its bytes are printed unchanged. With --group,
 the consumer starts at the committed offsets of the group, and commits the records that it has printed. --from and
@@ -92,7 +92,7 @@ _EXAMPLES = examples(
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json: one object per line.")
 @connection_options
 def consume(
-    server: "Server",
+    server: "ConnectionTarget",
     topics: tuple[str, ...],
     from_beginning: bool,
     since: str | None,

@@ -134,7 +134,7 @@ class RecordPrinter:
         self._out.flush()
 
 
-def run(server: connection.Server, spec: ConsumeSpec) -> None:
+def run(server: connection.ConnectionTarget, spec: ConsumeSpec) -> None:
     """Consume until a limit or an interrupt; raises CommandError, BrokenPipeError, KeyboardInterrupt, SystemExit."""
     spec.check()
     if sys.stdout is None:
@@ -151,7 +151,7 @@ def run(server: connection.Server, spec: ConsumeSpec) -> None:
     interrupts.raise_pending()
 
 
-def _check(server: connection.Server, name: str, partitions: tuple[int, ...]) -> None:
+def _check(server: connection.ConnectionTarget, name: str, partitions: tuple[int, ...]) -> None:
     count = len(connection.find_topic(server, name).partitions)
     for partition in partitions:
         _require(partition < count, f"topic '{name}' has no partition {partition}: the last one is {count - 1}")

@@ -47,7 +47,7 @@ _ABOUT_FILES = (
 def experiment() -> None:
     """Run producers and consumers as separate processes, and check that each message was received once and in order.
 
-    2P2C and 5P3C run a complete experiment. The other commands run single steps, or test the HTTP API.
+    2P2C and 5P3C run a complete experiment. The other commands run one stage each, or test the HTTP API.
     """
 
 
@@ -76,7 +76,9 @@ def _add_plan_command(plan: Plan) -> None:
     @broker_option
     @json_option
     @address_options("broker")
-    def run(server: connection.Server, folder: Path, prefix: str, seed: int, steps: int, as_json: bool) -> int:
+    def run(
+        server: connection.ConnectionTarget, folder: Path, prefix: str, seed: int, steps: int, as_json: bool
+    ) -> int:
         with _translate_errors(server):
             if not files.has_producers(folder):
                 files.save_producers(folder, make_sample(plan, seed, steps))
@@ -88,7 +90,7 @@ for _plan in PLANS.values():
     _add_plan_command(_plan)
 
 
-def _run(plan: Plan, server: connection.Server, folder: Path, prefix: str, as_json: bool) -> int:
+def _run(plan: Plan, server: connection.ConnectionTarget, folder: Path, prefix: str, as_json: bool) -> int:
     """Run a plan with existing producer files; return the exit code."""
     sent = files.load_producers(folder, plan)
     with server.open() as client:
@@ -103,7 +105,7 @@ def _run(plan: Plan, server: connection.Server, folder: Path, prefix: str, as_js
     return experiment_report.print_report(check_logs(sent, received), as_json)
 
 
-def _child_environment(server: connection.Server) -> dict[str, str]:
+def _child_environment(server: connection.ConnectionTarget) -> dict[str, str]:
     """Build the environment of step processes: it passes on the connection, which options or a context may have set."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FLOTILLA_")}
     kept["FLOTILLA_URL"] = server.url
@@ -127,7 +129,7 @@ def _child_environment(server: connection.Server) -> dict[str, str]:
 @json_option
 @address_options("broker")
 def produce(
-    server: connection.Server,
+    server: connection.ConnectionTarget,
     id_: int,
     topics: tuple[str, ...],
     folder: Path,
@@ -160,7 +162,7 @@ def produce(
 @json_option
 @address_options("broker")
 def consume(
-    server: connection.Server,
+    server: connection.ConnectionTarget,
     id_: int,
     topics: tuple[str, ...],
     folder: Path,
@@ -233,7 +235,7 @@ def _stop_on_signals(end: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _translate_errors(server: connection.Server | None = None) -> Iterator[None]:
+def _translate_errors(server: connection.ConnectionTarget | None = None) -> Iterator[None]:
     """Translate errors of the client and of experiments into CommandError."""
     try:
         with nullcontext() if server is None else connection.translate_errors(server):
@@ -287,7 +289,7 @@ def sample(folder: Path, plan: str, seed: int, steps: int, force: bool) -> None:
 @click.argument("where", required=False, metavar="[URL]", help="URL or host:port of a manager, instead of --url.")
 @json_option
 @address_options("where")
-def api_test(server: connection.Server, as_json: bool) -> int:
+def api_test(server: connection.ConnectionTarget, as_json: bool) -> int:
     """Test the HTTP API.
 
     All endpoints of the simple API and the read endpoints of the v1 API are called with valid and invalid input. The

@@ -44,25 +44,25 @@ def address_options(name: str) -> Callable[[Function], Function]:
     """
 
     def declare(function: Function) -> Function:
-        asks = connection_options(function)
+        call_with_connection = connection_options(function)
 
-        @functools.wraps(asks)
-        def ask(*args: object, **given: Any) -> Any:  # noqa: ANN401 - whatever the command has
+        @functools.wraps(call_with_connection)
+        def call_with_address(*args: object, **given: Any) -> Any:  # noqa: ANN401 - whatever the command has
             where = given.pop(name)
             try:
                 here = {} if where is None else {"url": parse_broker(where)}
             except ConfigInvalid as error:
                 raise InputInvalid(str(error)) from error
-            return asks(*args, **(given | here))
+            return call_with_connection(*args, **(given | here))
 
-        return ask
+        return call_with_address
 
     return declare
 
 
 def broker_option(function: Function) -> Function:
     """Add `--broker`, the address of a manager; `address_options("broker")` reads it."""
-    text = "Address or URL of a manager, instead of --url."
+    text = "Address or URL of a manager, instead of --url; named --broker for compatibility."
     return click.option("--broker", metavar="HOST:PORT", help=text)(function)
 
 
@@ -76,7 +76,11 @@ def sample_options(function: Function) -> Function:
     """Add the options of generated files."""
     seed = click.option("--seed", type=int, default=1, metavar="N", help="Seed of generated producer files.")
     steps = click.option(
-        "--steps", type=COUNT, default=STEPS, metavar="N", help="Steps per producer in generated files."
+        "--steps",
+        type=COUNT,
+        default=STEPS,
+        metavar="N",
+        help="Number of groups of lines (P1-1, P1-2, …) per producer file.",
     )
     return seed(steps(function))
 

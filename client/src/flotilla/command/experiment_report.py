@@ -75,7 +75,7 @@ def progress_printer(as_json: bool) -> Callable[[int], object]:
         return lambda _: None
 
     def report(messages: int) -> None:
-        print(json.dumps({"messages": messages}), flush=True)  # noqa: T201 - a command speaks
+        print(json.dumps({"messages": messages}), flush=True)  # noqa: T201 - output of a command
 
     return report
 

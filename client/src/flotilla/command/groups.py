@@ -54,7 +54,7 @@ def groups() -> None:
 @groups.command("list")
 @json_option
 @connection_options
-def list_(server: connection.Server, as_json: bool) -> None:
+def list_(server: connection.ConnectionTarget, as_json: bool) -> None:
     """List consumer groups."""
     found = connection.run(server, lambda admin: admin.groups.list())
     if as_json:
@@ -71,7 +71,7 @@ def list_(server: connection.Server, as_json: bool) -> None:
 @group_argument
 @json_option
 @connection_options
-def describe(server: connection.Server, group: str, as_json: bool) -> None:
+def describe(server: connection.ConnectionTarget, group: str, as_json: bool) -> None:
     """Show members, committed offsets and lag of a group."""
     found = connection.run(server, lambda admin: admin.groups.describe(group))
     if as_json:
@@ -119,7 +119,7 @@ def describe(server: connection.Server, group: str, as_json: bool) -> None:
 @json_option
 @connection_options
 def reset(
-    server: connection.Server,
+    server: connection.ConnectionTarget,
     group: str,
     dry_run: bool,
     yes: bool,
@@ -153,7 +153,9 @@ def reset(
 @yes_option
 @json_option
 @connection_options
-def delete(server: connection.Server, group: str, force: bool, missing_ok: bool, yes: bool, as_json: bool) -> None:
+def delete(
+    server: connection.ConnectionTarget, group: str, force: bool, missing_ok: bool, yes: bool, as_json: bool
+) -> None:
     """Delete a group and its committed offsets. Records are kept."""
     confirm(f"Delete group '{group}' and its committed offsets?", yes)
     existed = connection.run(server, lambda admin: _delete(admin, group, force=force, missing_ok=missing_ok))
@@ -213,9 +215,12 @@ def _describe(group: GroupDescription) -> list[str]:
         lines += ["", *format_table([("member", "partitions", "topics", "timeout"), *rows], numbers={"partitions"})]
     if group.partitions:
         heading = ("topic", "partition", "owner", "committed", "first", "next", "lag", "note")
-        places = [
+        partition_rows = [
             (one.topic, one.partition, one.owner, one.committed, one.first_offset, one.next_offset, one.lag, one.note)
             for one in group.partitions
         ]
-        lines += ["", *format_table([heading, *places], numbers=("partition", "committed", "first", "next", "lag"))]
+        lines += [
+            "",
+            *format_table([heading, *partition_rows], numbers=("partition", "committed", "first", "next", "lag")),
+        ]
     return lines

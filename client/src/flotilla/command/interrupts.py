@@ -57,11 +57,12 @@ def handle_interrupts() -> Iterator[Interrupts]:
     """Handle Ctrl-C and SIGTERM in a block, so that it can finish deliveries and leave consumer groups."""
     interrupts = Interrupts()
     known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    heeded = {number: before for number, before in known.items() if before is not signal.SIG_IGN}  # ignored under nohup
-    for number in heeded:
+    # A signal that is ignored, as under nohup, stays so.
+    handled = {number: before for number, before in known.items() if before is not signal.SIG_IGN}
+    for number in handled:
         signal.signal(number, interrupts.handle)
     try:
         yield interrupts
     finally:
-        for number, before in heeded.items():
+        for number, before in handled.items():
             signal.signal(number, before)

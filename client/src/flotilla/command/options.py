@@ -5,7 +5,7 @@
     @click.option("--for", "seconds", type=DURATION, metavar="TIME", help="Duration.")
     @json_option
     @connection_options
-    def shout(server: connection.Server, topic: str, seconds: int | None, as_json: bool) -> None:
+    def shout(server: connection.ConnectionTarget, topic: str, seconds: int | None, as_json: bool) -> None:
 
 An integer that a command returns is the exit code. The client library is imported when a command runs, so that help and
 completion are fast.
@@ -113,10 +113,10 @@ FILE = click.Path(path_type=Path)
 
 
 def connection_options(function: Function) -> Function:
-    """Add the connection options; the function is called with `server`, a `connection.Server`."""
+    """Add the connection options; the function is called with `server`, a `connection.ConnectionTarget`."""
 
     @functools.wraps(function)
-    def ask(*args: Any, **given: Any) -> Any:  # noqa: ANN401 - parameters of the command
+    def call_with_connection(*args: Any, **given: Any) -> Any:  # noqa: ANN401 - parameters of the command
         from flotilla.command import connection  # noqa: PLC0415 - imports the client, which help does not need
 
         server = connection.resolve_server(pop_flags(given), os.environ)
@@ -125,8 +125,8 @@ def connection_options(function: Function) -> Function:
         return function(*args, server=server, **given)
 
     for option in reversed(_CONNECTION_OPTIONS):
-        option(ask)
-    return ask
+        option(call_with_connection)
+    return call_with_connection
 
 
 def pop_flags(given: dict[str, Any]) -> ConnectionFlags:

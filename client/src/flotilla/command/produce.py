@@ -19,7 +19,7 @@ from flotilla.command.options import (
 from flotilla.limits import COMPRESSIONS
 
 if TYPE_CHECKING:
-    from flotilla.command.connection import Server
+    from flotilla.command.connection import ConnectionTarget
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True, path_type=Path)
 _EXAMPLES = examples(
@@ -69,7 +69,7 @@ def _parse_header(text: str) -> tuple[str, bytes]:
 @json_option
 @connection_options
 def produce(
-    server: "Server",
+    server: "ConnectionTarget",
     topic: str,
     files: tuple[Path, ...],
     key_separator: str | None,

@@ -69,7 +69,7 @@ class ProduceSummary:
 
     def __str__(self) -> str:
         rate = self.records / max(self.seconds, 1e-9)
-        text = f"{_count(self.records)}, {write_rough_size(self.bytes)}, {rate:,.0f} records/s"
+        text = f"{_count(self.records)} stored, {write_rough_size(self.bytes)}, {rate:,.0f} records/s"
         text += f"; {_count(self.failed)} failed" if self.failed else ""
         return text + (f"; {_count(self.unknown)} with unknown outcome" if self.unknown else "")
 
@@ -146,7 +146,7 @@ class LineProducer:
             self._count_outcomes(*self._in_flight.popleft())
 
 
-def run(server: connection.Server, spec: InputSpec, *, as_json: bool) -> None:
+def run(server: connection.ConnectionTarget, spec: InputSpec, *, as_json: bool) -> None:
     """Produce, and print the summary; raises CommandError, KeyboardInterrupt, SystemExit."""
     _check(server, spec)
     with connection.translate_errors(server), server.open() as client, handle_interrupts() as interrupts:
@@ -172,7 +172,7 @@ def run(server: connection.Server, spec: InputSpec, *, as_json: bool) -> None:
         raise CommandError(summary.error)
 
 
-def _check(server: connection.Server, spec: InputSpec) -> None:
+def _check(server: connection.ConnectionTarget, spec: InputSpec) -> None:
     topic = connection.find_topic(server, spec.topic)
     count = len(topic.partitions)
     if spec.partition is not None and spec.partition >= count:

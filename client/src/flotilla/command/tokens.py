@@ -71,7 +71,7 @@ def tokens() -> None:
 @json_option
 @connection_options
 def create(
-    server: connection.Server,
+    server: connection.ConnectionTarget,
     name: str,
     grants: Sequence[str],
     expires_s: int | None,
@@ -101,7 +101,7 @@ def create(
 @tokens.command("list")
 @json_option
 @connection_options
-def list_(server: connection.Server, as_json: bool) -> None:
+def list_(server: connection.ConnectionTarget, as_json: bool) -> None:
     """List tokens, without their text."""
     found = connection.run(server, lambda admin: admin.tokens.list())
     if as_json:
@@ -116,7 +116,7 @@ def list_(server: connection.Server, as_json: bool) -> None:
 @click.argument("id_", type=ParsedType("id", _token_id), metavar="ID", help="Id of the token.")
 @json_option
 @connection_options
-def revoke(server: connection.Server, id_: str, as_json: bool) -> None:
+def revoke(server: connection.ConnectionTarget, id_: str, as_json: bool) -> None:
     """Revoke a token.
 
     The id has 16 hexadecimal digits. `flotilla tokens list` shows it, and it follows flt_ in the token. Reachable

@@ -70,7 +70,7 @@ def topics() -> None:
 @topics.command("list")
 @json_option
 @connection_options
-def list_(server: connection.Server, as_json: bool) -> None:
+def list_(server: connection.ConnectionTarget, as_json: bool) -> None:
     """List topics."""
     found = connection.run(server, lambda admin: admin.topics.list())
     if as_json:
@@ -106,7 +106,7 @@ def list_(server: connection.Server, as_json: bool) -> None:
 @json_option
 @connection_options
 def create(
-    server: connection.Server,
+    server: connection.ConnectionTarget,
     topic: str,
     partitions: int,
     replication: int,
@@ -155,7 +155,7 @@ async def _create(
 @topic_argument
 @json_option
 @connection_options
-def describe(server: connection.Server, topic: str, as_json: bool) -> None:
+def describe(server: connection.ConnectionTarget, topic: str, as_json: bool) -> None:
     """Show settings and partitions of a topic."""
 
     async def ask(admin: connection.Admin) -> tuple[TopicInfo, tuple[PartitionDescription, ...], dict[str, str]]:
@@ -192,7 +192,7 @@ def describe(server: connection.Server, topic: str, as_json: bool) -> None:
 @json_option
 @connection_options
 def config(
-    server: connection.Server,
+    server: connection.ConnectionTarget,
     topic: str,
     unset: Sequence[str],
     as_json: bool,
@@ -219,7 +219,7 @@ def config(
 @click.argument("partitions", type=COUNT, metavar="N", help="Total number of partitions.")
 @json_option
 @connection_options
-def grow(server: connection.Server, topic: str, partitions: int, as_json: bool) -> None:
+def grow(server: connection.ConnectionTarget, topic: str, partitions: int, as_json: bool) -> None:
     """Add partitions to a topic, up to a total of N.
 
     Partitions cannot be removed later. New records of a key may go to another partition; existing records stay where
@@ -238,7 +238,7 @@ def grow(server: connection.Server, topic: str, partitions: int, as_json: bool) 
 @yes_option
 @json_option
 @connection_options
-def delete(server: connection.Server, topic: str, missing_ok: bool, yes: bool, as_json: bool) -> None:
+def delete(server: connection.ConnectionTarget, topic: str, missing_ok: bool, yes: bool, as_json: bool) -> None:
     """Delete a topic and all its records. This cannot be undone."""
     confirm(f"Permanently delete topic '{topic}' and all its records?", yes)
     existed = connection.run(server, lambda admin: _delete(admin, topic, missing_ok=missing_ok))
@@ -283,7 +283,7 @@ async def _delete(admin: connection.Admin, topic: str, *, missing_ok: bool) -> b
 @json_option
 @connection_options
 def delete_records(
-    server: connection.Server,
+    server: connection.ConnectionTarget,
     topic: str,
     offsets: Sequence[tuple[int, int | Literal["latest"]]],
     is_all: bool,

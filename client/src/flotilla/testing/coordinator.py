@@ -134,7 +134,7 @@ class Coordinator:
         """Return a group. Raises Refusal if it does not exist."""
         group = self.find(name)
         if group is None:
-            raise not_found("group", f"there is no group '{name}'")
+            raise not_found("group", f"group '{name}' does not exist")
         return group
 
     def commits_of(self, name: str) -> dict[PartitionId, Commit]:

@@ -229,7 +229,7 @@ class GroupsApi:
         found = {}
         for name in names:
             if name not in self._state.topics:
-                raise not_found("topic", f"there is no topic '{name}'")
+                raise not_found("topic", f"topic '{name}' does not exist")
             found[name] = self._state.topics[name]
         return found
 

@@ -151,7 +151,7 @@ class ClusterState:
         """Return a topic by its name. Raises Refusal of the v1 API."""
         topic = self.topics.get(name)
         if topic is None:
-            raise not_found("topic", f"there is no topic {name[:_SHOWN_MAX]!r}")
+            raise not_found("topic", f"topic {name[:_SHOWN_MAX]!r} does not exist")
         return topic
 
     def require_partition(self, name: str, index: int) -> tuple[Topic, Partition]:

@@ -67,7 +67,7 @@ class GroupTopics:
         found = await self.find(request, wanted)
         for name in wanted:
             if name not in found:
-                raise not_found("topic", f"there is no topic '{name}'")
+                raise not_found("topic", f"topic '{name}' does not exist")
         return found
 
     async def require_places(self, request: Request, named: Sequence[PartitionBody]) -> list[PartitionId]:

@@ -127,7 +127,7 @@ def _add_offsets(router: APIRouter, manager: Manager, topics: GroupTopics) -> No
         wanted = None if topic is None else (await topics.require(request, [topic]))[topic].id
         commits = await manager.database.call(store.committed_offsets, name, wanted)
         if commits is None:
-            raise not_found("group", f"there is no group '{name}'")
+            raise not_found("group", f"group '{name}' does not exist")
         await topics.know(one.tp.topic_id for one in commits)
         topics.see(request, (one.tp.topic_id for one in commits))
         return {
@@ -267,7 +267,7 @@ async def _see(
     group = await manager.database.call(manager.store.load_group, name)
     commits = await manager.database.call(manager.store.committed_offsets, name) or []
     if group is None and not may_miss:
-        raise not_found("group", f"there is no group '{name}'")
+        raise not_found("group", f"group '{name}' does not exist")
     group = group or Group(name=name)
     ids = {one.tp.topic_id for one in commits}
     await topics.know({*ids, *(place.topic_id for place in group.holdings)})

@@ -172,7 +172,7 @@ async def _find(manager: Manager, name: str) -> Topic | None:
 async def _require(manager: Manager, name: str) -> Topic:
     topic = await _find(manager, name)
     if topic is None:
-        raise not_found("topic", f"there is no topic {name[:200]!r}")
+        raise not_found("topic", f"topic {name[:200]!r} does not exist")
     return topic
 
 

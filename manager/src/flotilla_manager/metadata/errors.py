@@ -71,7 +71,7 @@ class TopicMissing(MetadataError):
     """The topic does not exist, or its state does not allow the operation."""
 
     def __init__(self, topic_id: str, state: str | None) -> None:
-        super().__init__(f"there is no topic {topic_id}" if state is None else f"topic {topic_id} is {state}")
+        super().__init__(f"topic {topic_id} does not exist" if state is None else f"topic {topic_id} is {state}")
         self.state = state
 
 
@@ -99,7 +99,7 @@ class GroupMissing(MetadataError):
     """The consumer group does not exist."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is no group '{name}'")
+        super().__init__(f"group '{name}' does not exist")
 
 
 class GroupHasMembers(MetadataError):
