@@ -74,7 +74,7 @@ def test_records_arrive_by_every_route_with_keys_headers_timestamps_and_compress
                 assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
                 with pytest.raises(RecordInvalid, match="takes up to 100000"):
                     producer.send("t", random.Random(1).randbytes(100_000))
-                with pytest.raises(TopicMissing, match="no topic 'other'"):
+                with pytest.raises(TopicMissing, match="topic 'other' does not exist"):
                     producer.send("other", b"x")
             assert producer.stats.acknowledged == 10_001
 

@@ -253,6 +253,7 @@ def test_compression_is_the_option_or_the_topic_setting() -> None:
 
 def test_failures_are_logged_in_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     """While servers are unavailable, thousands of batches may fail at once: the log counts them."""
+    caplog.set_level(logging.WARNING, "flotilla.client.sender")  # commands of other tests may have raised it
 
     async def test() -> None:
         engine = FakeEngine()

@@ -60,9 +60,9 @@ def test_registration_requires_a_ready_topic(store: Store, epoch: int, state: To
     if state is not None:
         store.create_topic(epoch, a_topic(2, "other"))
         store.set_topic_state(epoch, an_id(2), state)
-    with pytest.raises(TopicMissing, match=str(state or "no topic")):
+    with pytest.raises(TopicMissing, match=str(state or "does not exist")):
         store.register_producer(epoch, an_id(10), an_id(2))
-    with pytest.raises(TopicMissing, match=str(state or "no topic")):
+    with pytest.raises(TopicMissing, match=str(state or "does not exist")):
         store.register_consumer(epoch, an_id(20), an_id(2), None, (0, 0))
     assert store.find_producer(an_id(10)) is None
     assert store.find_consumer(an_id(20)) is None

@@ -137,7 +137,7 @@ def test_changes_of_missing_or_deleted_topics_are_rejected(store: Store, epoch: 
         store.configure_topic(epoch, made.id, retention_ms=1)
     with pytest.raises(TopicMissing, match="is deleting"):
         store.add_partitions(epoch, made.id, made.partitions)
-    with pytest.raises(TopicMissing, match="no topic"):
+    with pytest.raises(TopicMissing, match="does not exist"):
         store.set_topic_state(epoch, an_id(99), TopicState.READY)
 
 

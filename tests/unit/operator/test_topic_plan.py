@@ -148,7 +148,7 @@ def test_second_resource_of_a_topic_reports_the_conflict() -> None:
     assert shown(plan.status, "Ready") == (
         "False",
         "NameConflict",
-        "The topic 'orders' is managed by Topic orders; delete one of the two resources",
+        "The topic 'orders' is managed by Topic orders; delete this resource, which owns no records",
     )
     assert plan.status is not None
     assert "topicId" not in plan.status, "or it would delete what is not its own"

@@ -116,7 +116,8 @@ class RecordPrinter:
             part = self._format.write(batch, count)
         except BatchInvalid as error:
             where = f"topic '{batch.topic}', partition {batch.partition}, from offset {batch.offset}"
-            raise CommandError(f"records of {where} cannot be decoded: {error}; skip them with --offset") from error
+            remedy = "skip them with --offset, or in a group with flotilla groups reset"
+            raise CommandError(f"records of {where} cannot be decoded: {error}; {remedy}") from error
         if self._left is not None:
             self._left -= count
         self._parts.append(part)

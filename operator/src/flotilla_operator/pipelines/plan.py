@@ -64,7 +64,8 @@ def _plan(resource: Resource, desired: PipelineSpec, observed: Observed, now: st
     moment, status = parse_time(now), resource.get("status") or {}
     before, pod = states.read_run_state(status), observed.drivers.get(desired.driver)
     if pod is not None and pod.owner != desired.uid:
-        text = f"Pod {pod.name} exists and does not belong to this Pipeline; delete the pod, or rename the Pipeline"
+        remedy = "delete the pod, or create the Pipeline under another name"
+        text = f"Pod {pod.name} exists and does not belong to this Pipeline; {remedy}"
         return _show(resource, desired, before, Phase(WAITING, "NameConflict", text), observed, now)
     if pod is not None:
         after = states.observe_pod(desired, before, pod, moment)

@@ -91,12 +91,12 @@ def _find_problem(spec: TopicSpec, topic: Topic | None, observed: Observed) -> P
     """Return the reason and the message why the topic cannot match the spec."""
     if observed.conflict is not None:
         text = f"The topic '{spec.name}' is managed by {observed.conflict}"
-        return "NameConflict", f"{text}; delete one of the two resources"
+        return "NameConflict", f"{text}; delete this resource, which owns no records"
     if topic is None:
         return (_REJECTED, observed.rejection) if observed.rejection is not None else None
     if topic.owner not in {None, spec.owner}:
         text = f"The topic '{spec.name}' is owned by {topic.owner}"
-        return "OwnershipConflict", f"{text}; delete one of the two resources"
+        return "OwnershipConflict", f"{text}; delete this resource, which owns no records"
     immutable = _find_immutable(spec, topic)
     if immutable is None and observed.rejection is not None and (spec.differs(topic) or topic.state != READY):
         return _REJECTED, observed.rejection
