@@ -227,7 +227,7 @@ def test_slow_input_is_sent_line_by_line_and_ctrl_c_stops(fleet: Fleet) -> None:
         for process in (source, tail):
             process.send_signal(signal.SIGINT)
         code, _, said = ended(source)
-        assert (code, said.splitlines()[-1].split(",")[0]) == (130, f"{count + 6} records")
+        assert (code, said.splitlines()[-1].split(",")[0]) == (130, f"{count + 6} records stored")
         code, _, said = ended(tail)
         assert (code, said) == (130, "")
 
@@ -239,7 +239,7 @@ def test_produce_stores_accepted_lines_on_sigterm(fleet: Fleet, client: Client) 
         wait_until("the lines to be stored", lambda: len(stored(client, "ending")) == 1000)
         source.send_signal(signal.SIGTERM)
         code, _, said = ended(source)
-    assert (code, said.split(",")[:2]) == (143, ["1", "000 records"])
+    assert (code, said.split(",")[:2]) == (143, ["1", "000 records stored"])
     assert len(stored(client, "ending")) == 1000
 
 

@@ -91,13 +91,19 @@ class Pod:
     def kill(self) -> None:
         """Kill all processes. The script ends last: it reaps the others, so that their process ids are free."""
         assert self._process is not None
-        for child in psutil.Process(self._process.pid).children(recursive=True):
-            child.kill()
+        kill_children(self._process.pid)
         self._process.wait(_END_S)
 
     def clear(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self.kill()
+
+
+def kill_children(pid: int) -> None:
+    """Kill the descendants of a process. Children of a server that was just killed exit by themselves."""
+    for child in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 @pytest.fixture
@@ -196,9 +202,7 @@ def test_second_server_waits_for_the_first_to_stop(pod: Pod) -> None:
     second = pod.run("start", "--max_connections=20", "--fsync=off")
     wait_until("the second to wait", lambda: "is locked by another server; waiting" in pod.log.read_text())
     assert pod.query("SELECT number FROM kept") == 1
-    for child in psutil.Process(first.pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # children of a server that was just killed exit by themselves
-            child.kill()
+    kill_children(first.pid)
     first.wait(_END_S)
     pod._process = second
     pod.await_ready()
