@@ -6,7 +6,7 @@ INT64_MAX = (1 << 63) - 1  # offsets, epochs, timestamps, sizes
 
 # Topics
 TOPIC_NAME_RULE = "[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
-TOPIC_NAME_HELP = "a name has letters, digits, '.', '_' and '-', begins with a letter or digit, and has at most 200"
+TOPIC_NAME_HELP = f"name must match {TOPIC_NAME_RULE}"
 TOPIC_NAME = rf"^{TOPIC_NAME_RULE}$(?!\n)"  # Python's $ also matches before a last line break
 PARTITIONS_DEFAULT = 2
 PARTITIONS_MAX = 1000  # of one topic

@@ -14,7 +14,8 @@ from flotilla.limits import TOPIC_NAME_HELP, TOPIC_NAME_RULE
 from flotilla.protocol.asgi import NOT_JSON, header, is_json
 from flotilla.protocol.errors import Refusal, internal_error, unknown_path
 
-_SAID = {f"^{TOPIC_NAME_RULE}$": TOPIC_NAME_HELP}  # patterns that users violate by accident, in words
+_NAME_PATTERN = f"^{TOPIC_NAME_RULE}$"  # of topics and groups
+_SHOWN_LENGTH_MAX = 60  # of an invalid value in a message
 _NOT_FOUND, _OTHER_METHODS = 404, 405
 _METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
@@ -41,8 +42,10 @@ def describe_invalid(error: Exception) -> str:
 
 
 def _describe(problem: Mapping[str, Any]) -> str:
-    rule = problem.get("ctx", {}).get("pattern")
-    return f"{'.'.join(map(str, problem['loc']))}: {_SAID.get(rule, problem['msg'])}"
+    where = ".".join(map(str, problem["loc"]))
+    if problem.get("ctx", {}).get("pattern") == _NAME_PATTERN:
+        return f"{where} {str(problem['input'])[:_SHOWN_LENGTH_MAX]!r}: {TOPIC_NAME_HELP}"
+    return f"{where}: {problem['msg']}"
 
 
 async def _on_invalid(request: Request, error: Exception) -> JSONResponse:

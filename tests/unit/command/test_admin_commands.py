@@ -501,9 +501,10 @@ def test_invalid_arguments_exit_with_2_and_the_rule(
         ("topics delete-records x 0=1 --all", "or --all"),
         ("topics delete-records x 0=1 0=2", "once for each partition"),
         ("topics describe ..", "name must be the name of a topic"),
+        ("topics create a/b", "topic 'a/b': name must match [A-Za-z0-9][A-Za-z0-9._-]{0,199}\n"),
     ],
 )
-def test_contradicting_arguments_send_no_request(
+def test_contradicting_or_invalid_arguments_send_no_request(
     manager: FakeManager, capsys: pytest.CaptureFixture[str], arguments: str, text: str
 ) -> None:
     assert main(arguments.split()) == 2

@@ -216,7 +216,7 @@ def find_topic(server: ConnectionTarget, name: str) -> TopicInfo:
     except RequestRejected as error:
         if isinstance(error.__cause__, TopicMissing):
             can_be = re.match(TOPIC_NAME, name) is not None
-            advice = f"create it with `flotilla topics create {name}`" if can_be else f"invalid name: {TOPIC_NAME_HELP}"
+            advice = f"create it with `flotilla topics create {name}`" if can_be else TOPIC_NAME_HELP
             raise RequestRejected(f"{error}; {advice}") from error
         raise
 

@@ -1,5 +1,6 @@
 """`flotilla topics`: create, list, describe, configure, grow and delete topics, and delete records."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ from flotilla.command.options import (
     yes_option,
 )
 from flotilla.command.output import confirm, format_table, pluralize, print_json, print_lines, print_message
-from flotilla.limits import COMPRESSIONS
+from flotilla.limits import COMPRESSIONS, TOPIC_NAME, TOPIC_NAME_HELP
 from flotilla.units import parse_duration_s, write_duration, write_rough_size, write_size
 
 _FOREVER = "forever"
@@ -119,6 +120,8 @@ def create(
     Without --retention or --retention-bytes, the default of the managers applies: 7 days and no size limit, unless
     they are configured otherwise.
     """
+    if re.match(TOPIC_NAME, topic) is None:
+        raise InputInvalid(f"topic {topic!r}: {TOPIC_NAME_HELP}")
     if settings["retention_bytes"] is None:
         del settings["retention_bytes"]  # the managers' default
     settings |= {"partitions": partitions, "replication": replication}
