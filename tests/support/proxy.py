@@ -28,8 +28,8 @@ class Proxy:
 
     def cut(self) -> None:
         """Close all connections, and reject new ones."""
-        self._open.clear()
         with self._lock:
+            self._open.clear()
             sockets, self._sockets = self._sockets, set()
         for sock in sockets:
             with contextlib.suppress(OSError):
@@ -78,6 +78,8 @@ class Proxy:
                 return
             with socket.create_connection(("127.0.0.1", self._target)) as server:
                 with self._lock:
+                    if not self._open.is_set():  # cut meanwhile: nothing else would end this connection
+                        return
                     self._sockets |= {client, server}
                 back = threading.Thread(target=self._pump, args=(server, client), daemon=True)
                 back.start()
