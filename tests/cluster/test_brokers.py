@@ -50,7 +50,7 @@ def test_broker_resource_shows_the_state_of_each_broker(release: Release) -> Non
         ({"storage": {"storageClass": "other"}}, "storage.storageClass cannot be changed"),
         ({"cluster": "other"}, "cluster cannot be changed"),
         ({"config": {"data": "/elsewhere"}}, "set by the operator"),
-        ({"config": {"Segment-Bytes": "1"}}, "names of settings must be like segment_bytes"),
+        ({"config": {"Segment-Bytes": "1"}}, r"names of settings must match \^\[a-z\]"),
         ({"update": "Sometimes"}, "update"),
         ({"template": {"extraEnv": [{"name": "FLOTILLA_RACK", "value": "x"}]}}, "use config"),
         ({"template": {"spread": {"hosts": "Never"}}}, "hosts"),

@@ -12,12 +12,12 @@ from support.small import small_release
 
 from .test_topics import topic
 
-_NAMESPACE = "doomed"
+_NAMESPACE = "expendable"
 _SET = "broker/flotilla-broker"
 
 
 @pytest.fixture(scope="module")
-def doomed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+def expendable(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
     """An installation that these tests may destroy."""
     made = small_release(cluster, tmp_path_factory.mktemp(_NAMESPACE), _NAMESPACE)
     made.install()
@@ -32,45 +32,45 @@ def broker_ids(release: Release, phase: str = "Running") -> dict[str, str]:
     return {one["name"]: one["id"] for one in shown if one["phase"] == phase and "id" in one}
 
 
-def test_broker_that_lost_its_disk_gets_a_new_id_and_the_others_serve(doomed: Release) -> None:
+def test_broker_that_lost_its_disk_gets_a_new_id_and_the_others_serve(expendable: Release) -> None:
     """Guarantee 5: a disk is lost, produce and consume continue, and conditions report the loss."""
-    doomed.apply(topic("survives", partitions=2, deletionPolicy="Delete"))
-    doomed.wait_condition("topic/survives", "Ready")
-    before = broker_ids(doomed)
-    token = doomed.token()
+    expendable.apply(topic("survives", partitions=2, deletionPolicy="Delete"))
+    expendable.wait_condition("topic/survives", "Ready")
+    before = broker_ids(expendable)
+    token = expendable.token()
     with (
-        doomed.forward("service/flotilla", 80) as url,
+        expendable.forward("service/flotilla", 80) as url,
         Client(url, token=token, route="gateway") as client,
         client.producer(delivery_s=90.0) as producer,
     ):
         for number in range(100):
             producer.send("survives", f"{number}".encode(), partition=0).result(60)
-        doomed.kubectl("delete", "pvc", "data-flotilla-broker-1", "--wait=false")
-        doomed.destroy("flotilla-broker-1")
+        expendable.kubectl("delete", "pvc", "data-flotilla-broker-1", "--wait=false")
+        expendable.destroy("flotilla-broker-1")
         producer.send("survives", b"100", partition=0).result(90)
 
-        condition = doomed.wait_condition(_SET, "FullyReplicated", "False")
+        condition = expendable.wait_condition(_SET, "FullyReplicated", "False")
         assert condition["reason"] == "DiskLost"
         assert "The disk of flotilla-broker-1 was lost" in condition["message"]
-        wait_until("the new broker to run", lambda: len(broker_ids(doomed)) == 3, 120)
-        assert broker_ids(doomed)["flotilla-broker-1"] != before["flotilla-broker-1"]
-        assert broker_ids(doomed, "DiskLost") == {"flotilla-broker-1": before["flotilla-broker-1"]}
-        doomed.wait_condition("topic/survives", "Ready")
-        doomed.wait_condition("topic/survives", "FullyReplicated", "False")
+        wait_until("the new broker to run", lambda: len(broker_ids(expendable)) == 3, 120)
+        assert broker_ids(expendable)["flotilla-broker-1"] != before["flotilla-broker-1"]
+        assert broker_ids(expendable, "DiskLost") == {"flotilla-broker-1": before["flotilla-broker-1"]}
+        expendable.wait_condition("topic/survives", "Ready")
+        expendable.wait_condition("topic/survives", "FullyReplicated", "False")
         values = [record.value for record in client.consumer("survives").records(until="end")]
     assert sorted(values, key=int) == [f"{number}".encode() for number in range(101)]
 
-    doomed.apply(topic("new", partitions=2, deletionPolicy="Delete"))
-    doomed.wait_condition("topic/new", "FullyReplicated")  # the new broker holds replicas
+    expendable.apply(topic("new", partitions=2, deletionPolicy="Delete"))
+    expendable.wait_condition("topic/new", "FullyReplicated")  # the new broker holds replicas
 
 
-def test_update_waits_for_under_replicated_partitions(doomed: Release) -> None:
+def test_update_waits_for_under_replicated_partitions(expendable: Release) -> None:
     """With one of three replicas lost, a restart would make partitions unavailable. The condition names them."""
-    doomed.patch(_SET, {"spec": {"config": {"log_level": "debug"}}})
-    condition = doomed.wait_condition(_SET, "Updated", "False")
-    wait_until("the message to name the partitions", lambda: "survives/" in updated_message(doomed), 60)
+    expendable.patch(_SET, {"spec": {"config": {"log_level": "debug"}}})
+    condition = expendable.wait_condition(_SET, "Updated", "False")
+    wait_until("the message to name the partitions", lambda: "survives/" in updated_message(expendable), 60)
     assert condition["status"] == "False"
-    assert len(broker_ids(doomed)) == 3
+    assert len(broker_ids(expendable)) == 3
 
 
 def updated_message(release: Release) -> str:
@@ -79,8 +79,8 @@ def updated_message(release: Release) -> str:
     return next(str(one["message"]) for one in conditions if one["type"] == "Updated")
 
 
-def test_namespace_with_topics_can_be_deleted(cluster: Cluster, doomed: Release) -> None:
+def test_namespace_with_topics_can_be_deleted(cluster: Cluster, expendable: Release) -> None:
     """Finalizers of topics do not block the deletion: no process is left that could delete their records."""
-    assert doomed.get("topic", "new")["metadata"]["finalizers"] == ["flotilla.dev/topic"]
+    assert expendable.get("topic", "new")["metadata"]["finalizers"] == ["flotilla.dev/topic"]
     cluster.kubectl("delete", "namespace", _NAMESPACE, "--timeout=150s", seconds=180)
     assert not cluster.kubectl("get", "namespace", _NAMESPACE, "--ignore-not-found")

@@ -74,7 +74,10 @@ def test_topic_of_a_resource_cannot_be_deleted_over_http(release: Release, api: 
     release.wait_condition(f"topic/{name}", "Ready")
     rejected = api.delete(f"/topics/{name}")
     assert rejected.status_code == 400
-    assert rejected.json()["message"] == f"Topic '{name}' is owned by Topic flotilla/{name}; change or delete it there."
+    assert (
+        rejected.json()["message"]
+        == f"Topic '{name}' is owned by Topic flotilla/{name}; change or delete the owner instead."
+    )
 
 
 def test_partitions_can_be_increased_while_records_flow(release: Release, token: str, name: str) -> None:

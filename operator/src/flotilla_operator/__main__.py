@@ -31,7 +31,7 @@ from flotilla_server.tls import make_client_context
 logger = logging.getLogger("flotilla_operator")
 
 EXIT_LOGIN = 1
-EXIT_UNDEFINED = 7
+EXIT_CANNOT_LIST = 7
 _TRIES = 30
 _PAUSE_S = 1.0
 STALE_S = 120.0  # a reconcile that takes longer hangs
@@ -75,7 +75,7 @@ async def _serve(settings: Settings, kubernetes: KubernetesClient, tls: SSLConte
         metrics,
         clock=time.monotonic,
         now=_now,
-        pipelines=settings.pipelines,
+        pipeline_defaults=settings.pipelines,
     )
     async with (
         contextlib.AsyncExitStack() as stack,
@@ -83,8 +83,8 @@ async def _serve(settings: Settings, kubernetes: KubernetesClient, tls: SSLConte
     ):
         stack.callback(control.close)
         stack.callback(reconciler.close)
-        if not await _are_defined(kubernetes, (TOPIC, BROKER, PIPELINE)):
-            return EXIT_UNDEFINED
+        if not await _wait_for_kinds(kubernetes, (TOPIC, BROKER, PIPELINE)):
+            return EXIT_CANNOT_LIST
         reconciling = asyncio.create_task(reconciler.run())
         logger.info("operator started cluster=%s namespace=%s", settings.cluster, settings.namespace)
         try:
@@ -98,18 +98,18 @@ async def _serve(settings: Settings, kubernetes: KubernetesClient, tls: SSLConte
             reconciling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await reconciling
-            await _remove_finalizers(reconciler)
+            await _remove_finalizers_if_terminating(reconciler)
     return 0
 
 
-async def _remove_finalizers(reconciler: Reconciler) -> None:
+async def _remove_finalizers_if_terminating(reconciler: Reconciler) -> None:
     try:
-        await reconciler.remove_finalizers()
+        await reconciler.remove_finalizers_if_terminating()
     except OperatorError as error:
         logger.warning("finalizers not checked error=%s", error)
 
 
-async def _are_defined(kubernetes: KubernetesClient, kinds: Sequence[str]) -> bool:
+async def _wait_for_kinds(kubernetes: KubernetesClient, kinds: Sequence[str]) -> bool:
     """Wait until all kinds can be listed, at most for half a minute; return whether they can."""
     problem = ""
     for _ in range(_TRIES):
@@ -135,7 +135,11 @@ async def _serve_health(
 
     async def healthz(_: web.Request) -> web.Response:
         seconds = time.monotonic() - (reconciler.finished_at or started)
-        body = {"status": "stale" if seconds > STALE_S else "alive", "last_reconcile_seconds_ago": round(seconds, 1)}
+        body = {
+            "status": "stale" if seconds > STALE_S else "alive",
+            "last_reconcile_seconds_ago": round(seconds, 1),
+            "last_turn_seconds_ago": round(seconds, 1),  # the name in 0.2; removed in 0.4
+        }
         return web.json_response(body, status=503 if seconds > STALE_S else 200)
 
     async def prometheus(_: web.Request) -> web.Response:

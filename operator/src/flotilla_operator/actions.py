@@ -40,13 +40,18 @@ class ActionRunner:
         self._now = now
         self._applied: dict[tuple[str, str], tuple[str, str]] = {}  # digest of a manifest, and the resulting version
 
-    async def run(self, kind: str, resource: dict[str, Any] | None, action: Action) -> bool:
-        """Run one action; return whether it changed anything. Raises Unavailable, Rejected."""
+    async def run(self, kind: str | None, resource: dict[str, Any] | None, action: Action) -> bool:
+        """Run one action; return whether it changed anything. Raises Unavailable, Rejected.
+
+        `kind` and `resource` are None for actions that belong to no resource: these emit no events and set no
+        finalizers.
+        """
         match action:
             case Apply():
                 return await self._apply(action)
             case EmitEvent():
-                assert resource is not None  # noqa: S101 - only plans of resources emit events
+                assert kind is not None  # noqa: S101 - only plans of resources have this action
+                assert resource is not None  # noqa: S101
                 await self._kubernetes.emit_event(kind, resource, action, self._now())
                 return False
             case Create():
@@ -54,6 +59,7 @@ class ActionRunner:
             case Evict():
                 is_done = await self._kubernetes.evict(action)
             case SetFinalizers(finalizers):
+                assert kind is not None  # noqa: S101 - only plans of resources have this action
                 assert resource is not None  # noqa: S101
                 await self._kubernetes.set_finalizers(kind, resource, finalizers)
                 is_done = True
@@ -81,9 +87,9 @@ class ActionRunner:
                 await self._control.delete_topic(name, topic_id, owner)
             case ReleaseTopic(name, owner):
                 await self._control.release_topic(name, owner)
-            case PutBroker(broker_id, body):
+            case PutBroker(broker_id=broker_id, body=body):
                 await self._control.put_broker(broker_id, body)
-            case RemoveBroker(broker_id):
+            case RemoveBroker(broker_id=broker_id):
                 await self._control.remove_broker(broker_id)
 
     async def _create(self, action: Create) -> bool:
@@ -91,7 +97,7 @@ class ActionRunner:
             return True
         manifest = action.manifest
         if action.must_be_owned:
-            _require_ours(manifest, await self._kubernetes.get(manifest["kind"], manifest["metadata"]["name"]))
+            _require_owned(manifest, await self._kubernetes.get(manifest["kind"], manifest["metadata"]["name"]))
         return False
 
     async def _apply(self, action: Apply) -> bool:
@@ -105,13 +111,13 @@ class ActionRunner:
         current = await self._kubernetes.get(*key) if before is None or action.if_exists else None
         if current is None and action.if_exists:
             return False
-        _require_ours(manifest, current)
+        _require_owned(manifest, current)
         applied = await self._kubernetes.apply(manifest)
         self._applied[key] = digest, version_of(applied)
         logger.info("object applied kind=%s name=%s", *key)
         return True
 
-    def observe(self, kind: str, resource: Manifest, *, is_deleted: bool) -> bool:
+    def detect_drift(self, kind: str, resource: Manifest, *, is_deleted: bool) -> bool:
         """Process an event of an object; return whether another client changed it, so that it is applied again."""
         key = (kind, resource["metadata"]["name"])
         before = self._applied.get(key)
@@ -131,7 +137,7 @@ def version_of(resource: Manifest) -> str:
     return f"{metadata['uid']} {metadata.get('generation') or metadata.get('resourceVersion')}"
 
 
-def _require_ours(manifest: Manifest, current: Manifest | None) -> None:
+def _require_owned(manifest: Manifest, current: Manifest | None) -> None:
     foreign = describe_foreign_owner(manifest, current)
     if foreign is not None:
         raise Rejected(foreign)

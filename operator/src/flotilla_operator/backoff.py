@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-FIRST_S = 1.0
-LAST_S = 60.0
-REPEATED_S = 2.0
+INITIAL_DELAY_S = 1.0
+MAX_DELAY_S = 60.0
+REPEATED_S = 2.0  # a longer delay means at least three failures in a row
 REJECTED_S = 60.0  # delay before a rejected Topic is sent again, if the topology does not change
 
 
@@ -29,7 +29,7 @@ class Backoff:
     def failed(self, key: str, now: float) -> float:
         """Record a failure; return the delay before the next attempt."""
         before = self._delays.get(key)
-        seconds = FIRST_S if before is None else min(before.seconds * 2, LAST_S)
+        seconds = INITIAL_DELAY_S if before is None else min(before.seconds * 2, MAX_DELAY_S)
         self._delays[key] = _Delay(now + seconds, seconds)
         return seconds
 
@@ -58,7 +58,7 @@ class _Rejection:
 class RetryTracker:
     """Failed actions by resource: when to try again, and the errors that conditions show.
 
-    Losing this memory is harmless: a new operator tries everything at once.
+    Losing this memory is harmless: a restarted operator retries every action immediately.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -83,13 +83,13 @@ class RetryTracker:
         found = self._rejections.get(key)
         return None if found is None else found.text
 
-    def error(self, key: str) -> str | None:
+    def last_error(self, key: str) -> str | None:
         """Return the last error of an unavailable service since the last success."""
         return self._errors.get(key)
 
     def repeated_error(self, key: str) -> str | None:
         """Return the error of an action that has failed repeatedly."""
-        return self.error(key) if self._backoff.is_failing_repeatedly(key) else None
+        return self.last_error(key) if self._backoff.is_failing_repeatedly(key) else None
 
     def record_success(self, key: str) -> None:
         """Record a success."""
@@ -107,8 +107,8 @@ class RetryTracker:
         self._rejections[key] = _Rejection(version, self._clock() + REJECTED_S, error)
         self._backoff.failed(key, self._clock())
 
-    def keep_only(self, resources: set[str], actions: set[str]) -> None:
-        """Drop everything but these resources, and the delays of these actions without a resource."""
-        self._backoff.keep_only(resources | actions)
-        self._errors = {key: one for key, one in self._errors.items() if key in resources}
-        self._rejections = {key: one for key, one in self._rejections.items() if key in resources}
+    def keep_only(self, resource_keys: set[str], action_keys: set[str]) -> None:
+        """Keep the state of these resources, and the delays of these actions."""
+        self._backoff.keep_only(resource_keys | action_keys)
+        self._errors = {key: one for key, one in self._errors.items() if key in resource_keys}
+        self._rejections = {key: one for key, one in self._rejections.items() if key in resource_keys}

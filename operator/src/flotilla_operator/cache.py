@@ -25,7 +25,10 @@ class Cache:
         return self._resources.get(kind, {}).get(name)
 
     def update(self, kind: str, event: str | None, resource: Resource) -> bool:
-        """Process a watch event, or a resource that was read or written; return whether the cache changed."""
+        """Process a watch event, or a resource that was written; return whether it was news to the cache.
+
+        A deletion is news if the cache has an object of that name; a newer object with another UID is kept.
+        """
         resources = self._resources.setdefault(kind, {})
         name = resource["metadata"]["name"]
         before = resources.get(name)
@@ -50,5 +53,5 @@ def _newer(before: Resource | None, now: Resource) -> Resource:
 
 
 def _version(resource: Resource) -> int:
-    """Compare resource versions of one kind as numbers: guaranteed since Kubernetes 1.35, and true with etcd before."""
+    """Return the resourceVersion, a number: guaranteed since Kubernetes 1.35, and true with etcd before."""
     return int(resource["metadata"].get("resourceVersion", 0))

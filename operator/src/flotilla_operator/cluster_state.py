@@ -53,6 +53,11 @@ class Broker(msgspec.Struct, frozen=True):
     wanted: bool = True
     removed: bool = False
 
+    @property
+    def pod(self) -> str:
+        """The name of its pod."""
+        return self.host.partition(".")[0]
+
 
 class Replica(msgspec.Struct, frozen=True):
     """A replica in the last heartbeat of its broker."""
@@ -173,7 +178,7 @@ class PartitionView:
     index: int
     members: tuple[str, ...]
     leader: str | None
-    missing: tuple[str, ...]  # brokers whose replica is unavailable or not in sync
+    out_of_sync: tuple[str, ...]  # brokers whose replica is unavailable or not in sync
     lag: int
     messages: int
     bytes: int
@@ -181,7 +186,7 @@ class PartitionView:
     @property
     def is_fully_replicated(self) -> bool:
         """Whether it has a leader, and every replica is in sync."""
-        return self.leader is not None and not self.missing
+        return self.leader is not None and not self.out_of_sync
 
 
 def view_partition(state: ClusterState, topic: Topic, partition: Partition) -> PartitionView:
@@ -203,7 +208,7 @@ def view_partition(state: ClusterState, topic: Topic, partition: Partition) -> P
         index=partition.index,
         members=partition.members,
         leader=leader,
-        missing=tuple(member for member in partition.members if member not in in_sync),
+        out_of_sync=tuple(member for member in partition.members if member not in in_sync),
         lag=max((replica.lag for replica in replicas.values()), default=0),
         messages=source.next_offset - source.first_offset if source is not None else 0,
         bytes=source.size_bytes if source is not None else 0,

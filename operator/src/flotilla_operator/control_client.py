@@ -16,7 +16,7 @@ from flotilla_operator.errors import Rejected, Unavailable
 
 _STATE, _TOPICS, _BROKERS = "/v1/control/state", "/v1/control/topics", "/v1/control/brokers"
 _READ_S = 10.0
-_CHANGE_S = 60.0  # brokers create replicas one by one
+_CHANGE_S = 60.0  # a new topic is answered when brokers have created its replicas
 _ANSWER_BYTES_MAX = 256 << 20  # enough for the maximum number of topics
 _OK, _NOT_FOUND = 200, "not_found"
 _UNAUTHORIZED = {401, 403}
@@ -93,11 +93,14 @@ class ControlClient:
         try:
             return await self._pool.request(self._url, method, target, data, self._headers, timeout_s=seconds)
         except (Disconnected, InvalidResponse, TimeoutError, OSError, ValueError) as error:
-            raise Unavailable(f"Managers are unavailable at {self._url}: {error}") from error
+            raise Unavailable(f"The writer is unavailable at {self._url}: {error}") from error
 
 
 def _is_missing(response: Response, resource: Resource) -> bool:
-    """Whether a resource does not exist. Managers of 0.2 do not name it, and have all paths above."""
+    """Whether a resource does not exist.
+
+    Managers of 0.2 send no `resource`; they serve these paths, so 404 means that the resource is missing.
+    """
     error = read(response.body)
     return error.code == _NOT_FOUND and error.details.get("resource", resource) == resource
 

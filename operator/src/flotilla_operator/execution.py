@@ -11,7 +11,7 @@ from flotilla_operator.cache import Cache
 from flotilla_operator.errors import Conflict, NotFound, OperatorError, Rejected, Unavailable
 from flotilla_operator.kubernetes_client import KubernetesClient
 from flotilla_operator.metrics import Metrics
-from flotilla_operator.names import PIPELINE, TOPIC
+from flotilla_operator.names import PIPELINE
 from flotilla_operator.observation import Observation
 from flotilla_operator.plans import Action, ResourcePlan
 from flotilla_operator.status_updates import needs_update, ready_event
@@ -21,10 +21,10 @@ logger = logging.getLogger(__name__)
 CONCURRENCY_MAX = 16
 DEADLINE_S = 45.0  # after this time a reconcile starts no further actions: the next one observes what has changed
 
-Resource = dict[str, Any]
+ResourceDict = dict[str, Any]
 
 
-class Executor:
+class PlanExecutor:
     """Executes plans. `wake` requests another reconcile."""
 
     def __init__(
@@ -53,39 +53,45 @@ class Executor:
         self._deadline = self._clock() + DEADLINE_S
         limit = asyncio.Semaphore(CONCURRENCY_MAX)
 
-        async def execute_one(one: ResourcePlan) -> None:
+        async def execute_plan(resource_plan: ResourcePlan) -> None:
             async with limit:
-                await self._execute_plan(one, observation)
+                await self._execute_plan(resource_plan, observation)
 
-        await asyncio.gather(*map(execute_one, plans))
+        await asyncio.gather(*map(execute_plan, plans))
 
-    async def execute_without_resource(self, actions: Iterable[Action], observation: Observation) -> set[str]:
+    async def execute_cluster_actions(self, actions: Iterable[Action], observation: Observation) -> set[str]:
         """Run actions that belong to no resource, each with its own backoff; return their keys."""
         keys = set()
         for action in actions:
-            key = f"no resource: {action!r}"
+            key = repr(action)
             keys.add(key)
-            if self._may_run(key):  # without a resource, the kind has no effect
-                await self._run(key, TOPIC, None, (action,), observation.version)
+            if self._may_run(key):
+                await self._run(key, None, None, (action,), observation.version)
         return keys
 
     def keep_only(self, keys: set[str]) -> None:
         """Forget resources that do not exist any more."""
         self._status_written_at = {key: at for key, at in self._status_written_at.items() if key in keys}
 
-    async def _execute_plan(self, one: ResourcePlan, observation: Observation) -> None:
-        resource: Resource | None = one.resource
+    async def _execute_plan(self, resource_plan: ResourcePlan, observation: Observation) -> None:
+        kind, plan, resource = resource_plan.kind, resource_plan.plan, resource_plan.resource
+        written: ResourceDict | None = resource
         # The status of a Pipeline is its record, on which later reconciles act, so it is always written.
-        if one.plan.status is not None and (observation.is_status_reliable or one.kind == PIPELINE):
-            resource = await self._write_status(one, one.plan.status)
-        if resource is not None and one.plan.actions and self._may_run(one.key):
-            await self._run(one.key, one.kind, resource, one.plan.actions, observation.version)
+        if plan.status is not None and (observation.is_status_reliable or kind == PIPELINE):
+            written = await self._write_status(resource_plan, plan.status)
+        if written is not None and plan.actions and self._may_run(resource_plan.key):
+            await self._run(resource_plan.key, kind, written, plan.actions, observation.version)
 
     def _may_run(self, key: str) -> bool:
         return self._clock() < self._deadline and self._retries.is_backoff_over(key)
 
     async def _run(
-        self, key: str, kind: str, resource: Resource | None, actions: tuple[Action, ...], version: int | None
+        self,
+        key: str,
+        kind: str | None,
+        resource: ResourceDict | None,
+        actions: tuple[Action, ...],
+        version: int | None,
     ) -> None:
         try:
             for action in actions:
@@ -106,29 +112,31 @@ class Executor:
         else:
             self._retries.record_success(key)
 
-    async def _write_status(self, one: ResourcePlan, status: Resource) -> Resource | None:
+    async def _write_status(self, resource_plan: ResourcePlan, status: ResourceDict) -> ResourceDict | None:
         """Write a changed status, and emit an event if Ready has changed.
 
         Return the resource to act on: as written, or as cached if nothing was written; None if the cache is outdated.
-        The status of a Pipeline is the only record of its attempts: it is written only over the version that was read.
+        The status of a Pipeline is the only record of its attempts: it is written only if the resourceVersion has not
+        changed since it was read.
         """
-        resource, before = one.resource, one.resource.get("status") or {}
-        seconds = self._clock() - self._status_written_at.get(one.key, float("-inf"))
+        kind, key, resource = resource_plan.kind, resource_plan.key, resource_plan.resource
+        before = resource.get("status") or {}
+        seconds = self._clock() - self._status_written_at.get(key, float("-inf"))
         if not needs_update(before, status, seconds):
             return resource
-        version = resource["metadata"]["resourceVersion"] if one.kind == PIPELINE else None
+        version = resource["metadata"]["resourceVersion"] if kind == PIPELINE else None
         try:
-            current = await self._kubernetes.set_status(one.kind, resource["metadata"]["name"], status, version)
-            self._status_written_at[one.key] = self._clock()
-            self._cache.update(one.kind, None, current)
-            if one.kind == PIPELINE:  # the next reconcile acts on what was written
+            current = await self._kubernetes.set_status(kind, resource["metadata"]["name"], status, version)
+            self._status_written_at[key] = self._clock()
+            self._cache.update(kind, None, current)
+            if kind == PIPELINE:  # the next reconcile acts on what was written
                 self._wake()
             event = ready_event(before, status)
             if event is not None:
-                await self._runner.run(one.kind, resource, event)
+                await self._runner.run(kind, resource, event)
         except (NotFound, Conflict):  # deleted or changed meanwhile: a watch event follows
             return None
         except OperatorError as error:
-            logger.warning("status not updated resource=%r error=%s", one.key, error)
+            logger.warning("status not updated resource=%r error=%s", key, error)
             return resource
         return current

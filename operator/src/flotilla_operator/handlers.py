@@ -12,8 +12,8 @@ from flotilla_operator.actions import ActionRunner
 from flotilla_operator.brokers.spec import BrokerDefaults
 from flotilla_operator.cache import Cache
 from flotilla_operator.names import BROKER, GROUP, PIPELINE, POD, STATEFULSET, TOPIC, VERSION
-from flotilla_operator.pipeline_planner import DRIVER, EXECUTOR
-from flotilla_operator.pipelines.spec import DRIVERS, EXECUTORS
+from flotilla_operator.pipeline_planner import DRIVER_PODS, EXECUTOR_PODS
+from flotilla_operator.pipelines.spec import DRIVER_LABELS, EXECUTOR_LABELS
 from flotilla_operator.reconciler import Reconciler
 
 _RESOURCES = {"topics": TOPIC, "brokers": BROKER, "pipelines": PIPELINE}
@@ -25,12 +25,12 @@ _CHILDREN = {
     "v1/serviceaccounts": "ServiceAccount",
     "policy/v1/poddisruptionbudgets": "PodDisruptionBudget",
 }
-_CACHED = {TOPIC, BROKER, PIPELINE, POD, STATEFULSET, DRIVER, EXECUTOR}
+_CACHED = {TOPIC, BROKER, PIPELINE, POD, STATEFULSET, DRIVER_PODS, EXECUTOR_PODS}
 _RECONNECT_S = 1.0
 _WATCH_S = 240
 
 
-def make_registry(cluster: BrokerDefaults, cache: Cache, reconciler: Reconciler) -> kopf.OperatorRegistry:
+def make_registry(defaults: BrokerDefaults, cache: Cache, reconciler: Reconciler) -> kopf.OperatorRegistry:
     """Register a watch for every kind that the operator reads or creates."""
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry, id="login")(_log_in)
@@ -46,10 +46,12 @@ def make_registry(cluster: BrokerDefaults, cache: Cache, reconciler: Reconciler)
         kopf.on.event(GROUP, VERSION, plural, registry=registry, id=plural)(handler(kind))
     for path, kind in _CHILDREN.items():
         *group, version, plural = path.split("/")
-        labels = dict(cluster.labels)
+        labels = dict(defaults.labels)
         kopf.on.event("/".join(group), version, plural, registry=registry, id=plural, labels=labels)(handler(kind))
-    kopf.on.event("", "v1", "pods", registry=registry, id="drivers", labels=dict(DRIVERS))(handler(DRIVER))
-    kopf.on.event("", "v1", "pods", registry=registry, id="executors", labels=dict(EXECUTORS))(handler(EXECUTOR))
+    kopf.on.event("", "v1", "pods", registry=registry, id="drivers", labels=dict(DRIVER_LABELS))(handler(DRIVER_PODS))
+    kopf.on.event("", "v1", "pods", registry=registry, id="executors", labels=dict(EXECUTOR_LABELS))(
+        handler(EXECUTOR_PODS)
+    )
     return registry
 
 
@@ -59,10 +61,13 @@ def _log_in(**options: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - as 
 
 
 def _process(kind: str, event: kopf.RawEvent, cache: Cache, runner: ActionRunner) -> bool:
-    """Process an event; return whether a reconcile is needed. Events of the operator's own writes need none."""
+    """Process an event; return whether a reconcile is needed.
+
+    The operator's own status writes need none: the cache has them already.
+    """
     resource = dict(event["object"])
     is_new = cache.update(kind, event["type"], resource) if kind in _CACHED else False
-    return runner.observe(kind, resource, is_deleted=event["type"] == "DELETED") or is_new
+    return runner.detect_drift(kind, resource, is_deleted=event["type"] == "DELETED") or is_new
 
 
 def make_kopf_settings() -> kopf.OperatorSettings:

@@ -61,7 +61,9 @@ _CLUSTER_SCOPED = {
 _APPLY, _MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 _ERRORS: dict[int, type[Unavailable | Rejected]] = {404: NotFound, 409: Conflict, 429: TooManyRequests}
 _SERVER_ERROR = 500
-_INVALID_PATCH = "failed to create typed patch object"  # the API server answers 500 to an invalid manifest
+# The API server answers 500 without a reason to an invalid manifest, and also while etcd is unavailable: only the text
+# distinguishes them. If it changes, an invalid manifest is retried with backoff, but not shown as rejected.
+_INVALID_PATCH = "failed to create typed patch object"
 _TIMEOUT = aiohttp.ClientTimeout(total=60.0, sock_connect=5.0, sock_read=20.0)  # a long list may take its time
 _MESSAGE_MAX = 1000
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"  # set by the kubelet in every pod
@@ -113,7 +115,7 @@ class KubernetesClient:
             return None
 
     async def apply(self, manifest: Manifest) -> Data:
-        """Apply a manifest, and take over its fields from other managers."""
+        """Server-side apply, forced: takes over the fields in the manifest; other field managers keep theirs."""
         return await self._apply(self._path(manifest["kind"], manifest["metadata"]["name"]), manifest)
 
     async def create(self, action: Create) -> bool:

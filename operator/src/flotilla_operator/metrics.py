@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 
 _BUCKETS = (0.05, 0.2, 1, 5, 30)
 _DEPRECATED = "Deprecated: use"
+_DEPRECATED_REASONS = {"unavailable": "away", "rejected": "refused"}  # values of 0.2
 
 
 class Metrics:
@@ -40,8 +41,9 @@ class Metrics:
 
     def count_failure(self, reason: str) -> None:
         """Count a failed action."""
-        for one in self._failures:
-            one.labels(reason).inc()
+        current, deprecated = self._failures
+        current.labels(reason).inc()
+        deprecated.labels(_DEPRECATED_REASONS.get(reason, reason)).inc()
 
     def to_bytes(self) -> bytes:
         """Encode all metrics in the text format of Prometheus."""

@@ -1,4 +1,4 @@
-"""Observing: the first step of a reconcile. Reads resources, nodes and the state of the managers.
+"""Observation: the first step of a reconcile. Reads resources, nodes and the state of the managers.
 
 Resources come from the cache, which watches keep up to date. A full list once a minute corrects it: a broken watch does
 not report deletions.
@@ -22,15 +22,15 @@ logger = logging.getLogger(__name__)
 RELIST_S = 60.0
 GRACE_S = 30.0  # time for restarted managers to receive heartbeats before their state is shown
 
-Resource = dict[str, Any]
+ResourceDict = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Resources:
     """Resources of the namespace."""
 
-    topics: list[Resource]  # of this cluster
-    brokers: list[Resource]  # of this cluster
+    topics: list[ResourceDict]  # of this cluster
+    brokers: list[ResourceDict]  # of this cluster
     statefulsets: Mapping[str, Mapping[str, Any]]
     pods: tuple[Mapping[str, Any], ...]  # broker pods
     topic_names: frozenset[str]  # of all Topic resources, those of other clusters included
@@ -43,10 +43,10 @@ class Observation:
 
     resources: Resources
     state: ClusterState | None  # None while managers are unavailable
-    managers_error: str = ""  # their error
+    managers_error: str = ""  # why managers are unavailable
     is_status_reliable: bool = True  # whether the state is complete enough for a status
     is_namespace_terminating: bool = False
-    nodes: Mapping[str, Resource] = field(default_factory=dict)
+    nodes: Mapping[str, ResourceDict] = field(default_factory=dict)
 
     @property
     def version(self) -> int | None:
@@ -71,8 +71,8 @@ class Observer:
         self._cache = cache
         self._clock = clock
         self._listed_at: float | None = None
-        self._nodes: dict[str, Resource] = {}
-        self._known_nodes: frozenset[str] = frozenset()  # whose labels were requested since the last full list
+        self._nodes: dict[str, ResourceDict] = {}
+        self._known_nodes: frozenset[str] = frozenset()  # nodes whose labels were read since the last full list
         self._complete_at: float | None = None  # when all brokers last had a fresh report
         self._is_unavailable = False
 
@@ -113,7 +113,7 @@ class Observer:
             broker_names=frozenset(one["metadata"]["name"] for one in self._cache.all(BROKER)),
         )
 
-    def _of_cluster(self, kind: str) -> list[Resource]:
+    def _of_cluster(self, kind: str) -> list[ResourceDict]:
         name = self._cluster.name
         return [
             dict(one) for one in self._cache.all(kind) if (one.get("spec") or {}).get("cluster", "flotilla") == name
@@ -149,13 +149,16 @@ class Observer:
         return state, ""
 
     def _is_status_reliable(self, state: ClusterState | None) -> bool:
-        """Whether to show the state: managers that restart know few brokers for some seconds."""
+        """Whether to show the state: for some seconds after a restart, managers lack the heartbeats of brokers."""
         now = self._clock()
         is_complete = state is not None and state.is_complete
         self._complete_at = now if is_complete else self._complete_at
         return is_complete or self._complete_at is None or now - self._complete_at > GRACE_S
 
     async def _is_namespace_terminating(self, resources: Resources, state: ClusterState | None) -> bool:
-        """Whether the namespace is being deleted; requested only if a Topic is, too, and managers are unavailable."""
-        is_waiting = any("deletionTimestamp" in one["metadata"] for one in resources.topics)
-        return is_waiting and state is None and await self._kubernetes.is_namespace_terminating()
+        """Whether the namespace is being deleted.
+
+        Plans depend on it only if a Topic is being deleted while managers are unavailable, so only then it is read.
+        """
+        is_topic_deleted = any("deletionTimestamp" in one["metadata"] for one in resources.topics)
+        return is_topic_deleted and state is None and await self._kubernetes.is_namespace_terminating()

@@ -1,7 +1,8 @@
 """Planning of Pipelines: observes driver and executor pods, and builds the plans.
 
-The cache may be outdated, and a driver that is created from outdated information could be a second one on its
-checkpoint. So before a plan creates or deletes a pod, everything that it depends on is listed again.
+The cache may be outdated: the driver of another Pipeline may use the checkpoint by now, and a driver that is created
+from outdated information would be the second one on it. So before a plan creates or deletes a pod, everything that it
+depends on is listed again.
 """
 
 import logging
@@ -17,28 +18,28 @@ from flotilla_operator.errors import OperatorError
 from flotilla_operator.kubernetes_client import KubernetesClient
 from flotilla_operator.names import PIPELINE, POD
 from flotilla_operator.pipelines.phase import count_executors
-from flotilla_operator.pipelines.plan import Observed, plan_pipeline
+from flotilla_operator.pipelines.plan import PipelineObservation, plan_pipeline
 from flotilla_operator.pipelines.progress import Progress
-from flotilla_operator.pipelines.spec import DRIVERS, EXECUTORS, PipelineDefaults, checkpoint_of, parse_time
+from flotilla_operator.pipelines.spec import DRIVER_LABELS, EXECUTOR_LABELS, PipelineDefaults, checkpoint_of, parse_time
 from flotilla_operator.pipelines.states import PENDING, Pod, read_pod
-from flotilla_operator.plans import Create, Delete, ResourcePlan
+from flotilla_operator.plans import Create, Delete, ResourcePlan, resource_key
 
 logger = logging.getLogger(__name__)
 
-DRIVER, EXECUTOR = "driver", "executor"  # kinds in the cache: pods of Pipelines, apart from broker pods
+DRIVER_PODS, EXECUTOR_PODS = "driver", "executor"  # kinds in the cache, apart from broker pods
 LATE_S = 10  # age after which the events of a pending pod are read
 _LATE_MAX = 20  # such pods in one reconcile
 
-Resource = dict[str, Any]
+ResourceDict = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanningContext:
-    """What plans of Pipelines depend on besides resources: the state of the cluster, and earlier attempts."""
+    """What plans of Pipelines depend on besides resources: state of the cluster, and earlier failures of actions."""
 
     state: ClusterState | None
-    rejection: Callable[[Resource], str | None]  # error of Kubernetes for a resource
-    is_backoff_over: Callable[[Resource], bool]  # whether actions of a resource would run now
+    rejection: Callable[[ResourceDict], str | None]  # error of Kubernetes for a resource
+    is_backoff_over: Callable[[ResourceDict], bool]  # whether actions of a resource would run now
 
 
 class PipelinePlanner:
@@ -62,61 +63,67 @@ class PipelinePlanner:
     async def list_resources(self) -> None:
         """Replace the cache with full lists. Raises OperatorError."""
         self._cache.replace(PIPELINE, await self._kubernetes.list(PIPELINE))
-        self._cache.replace(DRIVER, await self._kubernetes.list(POD, DRIVERS))
-        self._cache.replace(EXECUTOR, await self._kubernetes.list(POD, EXECUTORS))
+        self._cache.replace(DRIVER_PODS, await self._kubernetes.list(POD, DRIVER_LABELS))
+        self._cache.replace(EXECUTOR_PODS, await self._kubernetes.list(POD, EXECUTOR_LABELS))
 
     async def plan(self, context: PlanningContext) -> list[ResourcePlan]:
         """Observe drivers, and plan for all Pipelines."""
-        ours = {one["metadata"]["uid"] for one in self._of_cluster()}
-        progress = await self._drivers.get_progress([one for one in self._driver_pods().values() if one.owner in ours])
+        uids = {one["metadata"]["uid"] for one in self._of_cluster()}
+        progress = await self._drivers.get_progress([one for one in self._driver_pods().values() if one.owner in uids])
         warnings = await self._read_warnings()
         plans = self._plan_all(context, progress, warnings)
-        if any(_changes_pods(one) and context.is_backoff_over(one.resource) for one in plans):
+        if any(_changes_pods(plan) and context.is_backoff_over(plan.resource) for plan in plans):
             try:
                 await self.list_resources()
                 return self._plan_all(context, progress, warnings)
             except OperatorError as error:
                 logger.warning("driver changes postponed error=%s", error)
         # Without full lists, no pod is created or deleted.
-        return [replace(one, plan=replace(one.plan, actions=())) if _changes_pods(one) else one for one in plans]
+        return [replace(plan, plan=replace(plan.plan, actions=())) if _changes_pods(plan) else plan for plan in plans]
+
+    def resource_keys(self) -> set[str]:
+        """Return the keys of all Pipelines of the cluster, also of those without a plan."""
+        return {resource_key(PIPELINE, one) for one in self._of_cluster()}
 
     def close(self) -> None:
         """Close all connections."""
         self._drivers.close()
 
-    def _of_cluster(self) -> list[Resource]:
+    def _of_cluster(self) -> list[ResourceDict]:
         name = self._cluster
-        return [dict(one) for one in self._cache.all(PIPELINE) if one["spec"].get("cluster", "flotilla") == name]
+        return [
+            dict(one) for one in self._cache.all(PIPELINE) if (one.get("spec") or {}).get("cluster", "flotilla") == name
+        ]
 
     def _driver_pods(self) -> dict[str, Pod]:
-        return {one["metadata"]["name"]: read_pod(one) for one in self._cache.all(DRIVER)}
+        return {one["metadata"]["name"]: read_pod(one) for one in self._cache.all(DRIVER_PODS)}
 
     def _executor_pods(self) -> list[Pod]:
-        return [read_pod(one) for one in self._cache.all(EXECUTOR)]
+        return [read_pod(one) for one in self._cache.all(EXECUTOR_PODS)]
 
     def _plan_all(
         self, context: PlanningContext, progress: Mapping[str, Progress], warnings: Mapping[str, str]
     ) -> list[ResourcePlan]:
         def explain(pod: Pod) -> Pod:
-            return replace(pod, waiting_for=pod.waiting_for or warnings.get(pod.uid))
+            return replace(pod, start_error=pod.start_error or warnings.get(pod.uid))
 
         drivers = {name: explain(one) for name, one in self._driver_pods().items()}
         executors = count_executors(map(explain, self._executor_pods()))
         owners = find_checkpoint_owners(self._cache.all(PIPELINE))
         plans = []
-        for one in self._of_cluster():
-            name = one["metadata"]["name"]
-            observed = Observed(
+        for resource in self._of_cluster():
+            name = resource["metadata"]["name"]
+            observed = PipelineObservation(
                 installation=self._installation,
                 drivers=drivers,
                 executors=executors,
                 conflict=owners.get(name),
                 progress=progress.get(f"{name}-driver"),
                 state=context.state,
-                rejection=context.rejection(one),
+                rejection=context.rejection(resource),
             )
             try:
-                plans.append(ResourcePlan(PIPELINE, one, plan_pipeline(one, observed, self._now())))
+                plans.append(ResourcePlan(PIPELINE, resource, plan_pipeline(resource, observed, self._now())))
             except Exception:  # a bug, or an unexpected resource: it must not stop the others
                 logger.exception("reconcile failed kind=Pipeline name=%s", name)
         return plans
@@ -124,7 +131,7 @@ class PipelinePlanner:
     async def _read_warnings(self) -> dict[str, str]:
         """Read the warnings of late pods by UID: a missing volume, for example, is reported only in events.
 
-        One executor is read for each driver.
+        The events of one late executor of each driver are read: its executors usually have the same problem.
         """
         now = self._now()
         late = [one.uid for one in self._driver_pods().values() if is_late(one, now)]
@@ -134,11 +141,11 @@ class PipelinePlanner:
 
 def is_late(pod: Pod, now: str) -> bool:
     """Whether a scheduled pod should have started, and its status does not explain why it has not."""
-    if pod.phase != PENDING or not pod.is_placed or pod.is_terminating:
+    if pod.phase != PENDING or not pod.is_scheduled or pod.is_terminating:
         return False
-    if pod.waiting_for is not None or pod.made_at is None:
+    if pod.start_error is not None or pod.created_at is None:
         return False
-    return parse_time(pod.made_at) + timedelta(seconds=LATE_S) <= parse_time(now)
+    return parse_time(pod.created_at) + timedelta(seconds=LATE_S) <= parse_time(now)
 
 
 def find_checkpoint_owners(resources: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -156,5 +163,5 @@ def _age(resource: Mapping[str, Any]) -> tuple[str, str]:
     return resource["metadata"].get("creationTimestamp", ""), resource["metadata"]["name"]
 
 
-def _changes_pods(one: ResourcePlan) -> bool:
-    return any(isinstance(action, Create | Delete) for action in one.plan.actions)
+def _changes_pods(resource_plan: ResourcePlan) -> bool:
+    return any(isinstance(action, Create | Delete) for action in resource_plan.plan.actions)

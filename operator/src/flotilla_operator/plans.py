@@ -81,7 +81,10 @@ class Delete:
 
 @dataclass(frozen=True)
 class Apply:
-    """Apply a manifest, optionally only to an existing object; fields of other managers are kept."""
+    """Server-side apply, forced: takes over the fields in the manifest; other field managers keep theirs.
+
+    With `if_exists`, a missing object is not created.
+    """
 
     manifest: Manifest
     if_exists: bool = False
@@ -117,19 +120,21 @@ class PutBroker:
 
     broker_id: str
     body: Mapping[str, Any]
+    name: str = field(compare=False)  # for the log
 
     def __str__(self) -> str:
-        return f"broker updated broker={self.broker_id} config={dict(self.body)}"
+        return f"broker updated broker={self.name} config={dict(self.body)}"
 
 
 @dataclass(frozen=True)
 class RemoveBroker:
     """Remove a broker without replicas from the metadata."""
 
-    broker_id: str
+    broker_id: str = field(repr=False)
+    name: str = field(compare=False)  # for the log
 
     def __str__(self) -> str:
-        return f"broker removed broker={self.broker_id}"
+        return f"broker removed broker={self.name}"
 
 
 @dataclass(frozen=True)

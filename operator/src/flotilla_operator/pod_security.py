@@ -4,7 +4,7 @@ from typing import Any
 
 UID = 10001  # user of the images
 
-POD: dict[str, Any] = {
+POD_SPEC: dict[str, Any] = {
     "enableServiceLinks": False,  # FLOTILLA_PORT=tcp://… of a Service `flotilla` would be read as a setting
     "automountServiceAccountToken": False,
     "securityContext": {
@@ -16,7 +16,7 @@ POD: dict[str, Any] = {
         "seccompProfile": {"type": "RuntimeDefault"},
     },
 }
-CONTAINER: dict[str, Any] = {
+CONTAINER_SECURITY_CONTEXT: dict[str, Any] = {
     "runAsNonRoot": True,
     "readOnlyRootFilesystem": True,
     "allowPrivilegeEscalation": False,

@@ -23,7 +23,7 @@ from flotilla_operator.errors import NotFound, OperatorError
 from flotilla_operator.finalizers import remove_finalizers
 from flotilla_operator.kubernetes_client import DEFINITION, Data, KubernetesClient
 from flotilla_operator.names import BROKER, COMPONENT, GROUP, POD, TOPIC
-from flotilla_operator.pipelines.spec import DRIVER
+from flotilla_operator.pipelines.spec import SPARK_DRIVER
 from flotilla_operator.plans import Delete
 from flotilla_server import logs
 
@@ -91,7 +91,7 @@ async def delete(
     async with asyncio.timeout(_GONE_S):
         while any(map(_runs, await kubernetes.list(POD, labels))):  # noqa: ASYNC110 - polling the API server
             await asyncio.sleep(_POLL_S)
-    for one in await kubernetes.list(POD, {**labels, COMPONENT: DRIVER}):
+    for one in await kubernetes.list(POD, {**labels, COMPONENT: SPARK_DRIVER}):
         await kubernetes.delete(Delete(POD, one["metadata"]["name"], one["metadata"]["uid"]))
     try:
         found = await kubernetes.get(BROKER, broker)

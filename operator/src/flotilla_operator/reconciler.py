@@ -1,11 +1,16 @@
 """The reconcile loop: observe, plan, execute; after every change, and about five seconds after the previous one ended.
 
+Plans of Topics and Brokers are pure functions of the observation. Pipelines are an exception: their planner also lists
+pods and Pipelines, and requests the progress of drivers over HTTP.
+
 The operator has no persistent state: a new operator, or a second one at the same time, plans from the same resources.
-Losing its memory of failures (`backoff.RetryTracker`) and of applied manifests (`actions.ActionRunner`) is harmless: it
-tries everything at once, and the reasons `Rejected` and `Waiting` reappear in conditions after the next attempt.
+Losing its memory of failures (`backoff.RetryTracker`) and of applied manifests (`actions.ActionRunner`) is harmless: a
+restarted operator retries every action immediately, and the reasons `Rejected` and `Waiting` reappear in conditions
+after the next attempt.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -15,7 +20,7 @@ from flotilla_operator.brokers.spec import BrokerDefaults
 from flotilla_operator.cache import Cache
 from flotilla_operator.control_client import ControlClient
 from flotilla_operator.errors import OperatorError
-from flotilla_operator.execution import Executor
+from flotilla_operator.execution import PlanExecutor
 from flotilla_operator.finalizers import remove_finalizers
 from flotilla_operator.kubernetes_client import KubernetesClient
 from flotilla_operator.metrics import Metrics
@@ -23,13 +28,13 @@ from flotilla_operator.names import PIPELINE, TOPIC
 from flotilla_operator.observation import Observation, Observer
 from flotilla_operator.pipeline_planner import PipelinePlanner, PlanningContext
 from flotilla_operator.pipelines.spec import PipelineDefaults
-from flotilla_operator.planning import plan_all_brokers, plan_all_topics, plan_without_resource, registers_racks
+from flotilla_operator.planning import are_racks_registered, plan_all_brokers, plan_all_topics, plan_cluster_actions
 from flotilla_operator.plans import ResourcePlan, resource_key
 
 logger = logging.getLogger(__name__)
 
-PERIOD_S = 5.0
-PAUSE_S = 0.25  # between two reconciles, so that one covers several events
+RESYNC_S = 5.0  # longest pause without an event
+DEBOUNCE_S = 0.25  # shortest pause, so that one reconcile covers several events
 
 
 class Reconciler:
@@ -37,7 +42,7 @@ class Reconciler:
 
     def __init__(
         self,
-        cluster: BrokerDefaults,
+        broker_defaults: BrokerDefaults,
         kubernetes: KubernetesClient,
         control: ControlClient,
         cache: Cache,
@@ -45,18 +50,20 @@ class Reconciler:
         *,
         clock: Callable[[], float],
         now: Callable[[], str],
-        pipelines: PipelineDefaults,
+        pipeline_defaults: PipelineDefaults,
     ) -> None:
-        self._cluster = cluster
+        self._broker_defaults = broker_defaults
         self._kubernetes = kubernetes
         self._metrics = metrics
         self._clock = clock
         self._now = now
         self._retries = RetryTracker(clock)
-        self._observer = Observer(cluster, kubernetes, control, cache, clock)
-        self._pipelines = PipelinePlanner(pipelines, cluster.name, kubernetes, cache, now)
+        self._observer = Observer(broker_defaults, kubernetes, control, cache, clock)
+        self._pipeline_planner = PipelinePlanner(pipeline_defaults, broker_defaults.name, kubernetes, cache, now)
         self.runner = ActionRunner(kubernetes, control, now)
-        self._executor = Executor(self.runner, kubernetes, cache, self._retries, metrics, clock=clock, wake=self.wake)
+        self._executor = PlanExecutor(
+            self.runner, kubernetes, cache, self._retries, metrics, clock=clock, wake=self.wake
+        )
         self._wake_requested = asyncio.Event()
         self.finished_at: float | None = None  # end of the last reconcile without an unexpected exception
 
@@ -78,11 +85,10 @@ class Reconciler:
             except Exception:  # a bug: the next reconcile may succeed; if none does, the liveness probe fails
                 logger.exception("reconcile failed")
             self._metrics.observe_reconcile(self._clock() - started)
-            await asyncio.sleep(PAUSE_S)
-            try:
-                await asyncio.wait_for(self._wake_requested.wait(), PERIOD_S)
-            except TimeoutError:
-                continue
+            await asyncio.sleep(DEBOUNCE_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RESYNC_S):  # wait_for can lose a concurrent cancellation
+                    await self._wake_requested.wait()
 
     async def reconcile(self) -> None:
         """Observe, plan and execute once. Raises OperatorError if Kubernetes cannot be read."""
@@ -91,48 +97,54 @@ class Reconciler:
         observation = await self._observer.observe()
         plans = await self._plan(observation)
         await self._executor.execute(plans, observation)
-        keys, actions = {one.key for one in plans}, set[str]()
+        action_keys: set[str] = set()
         if observation.state is not None:
-            # The cache is read again: a Topic that was created meanwhile keeps its topic, and needs no mirror.
-            planned = plan_without_resource(self._cluster, self._observer.read_cache(), observation.state)
-            actions = await self._executor.execute_without_resource(planned, observation)
-        self._retries.keep_only(keys, actions)
-        self._executor.keep_only(keys)
+            # Read the cache again: a Topic that was created during this reconcile must neither lose its topic nor get
+            # a mirror.
+            resources = self._observer.read_cache()
+            actions = plan_cluster_actions(self._broker_defaults, resources, observation.state)
+            action_keys = await self._executor.execute_cluster_actions(actions, observation)
+        resource_keys = {resource_plan.key for resource_plan in plans} | self._pipeline_planner.resource_keys()
+        self._retries.keep_only(resource_keys, action_keys)
+        self._executor.keep_only(resource_keys)
 
     def close(self) -> None:
         """Close connections."""
-        self._pipelines.close()
+        self._pipeline_planner.close()
 
-    async def remove_finalizers(self) -> None:
+    async def remove_finalizers_if_terminating(self) -> None:
         """Remove finalizers from all Topics if the namespace is being deleted: no operator will do it later."""
         if await self._kubernetes.is_namespace_terminating():
             await remove_finalizers(self._kubernetes, await self._kubernetes.list(TOPIC))
 
     async def _list_resources(self) -> None:
         await self._observer.list_resources()
-        self.runner.forget_applied()
+        self.runner.forget_applied()  # a broken watch does not report changes of applied objects
         try:
-            await self._pipelines.list_resources()
-        except OperatorError as error:  # topics and brokers do not depend on it
+            await self._pipeline_planner.list_resources()
+        except OperatorError as error:  # plans of Topics and Brokers do not depend on this list
             logger.warning("cannot list Pipelines, using the cache error=%s", error)
 
     async def _plan(self, observation: Observation) -> list[ResourcePlan]:
         now = self._now()
-        brokers = plan_all_brokers(self._cluster, observation, self._retries, now)
-        are_racks_registered = not registers_racks(brokers)
-        topics = plan_all_topics(
-            self._cluster, observation, self._retries, now, are_racks_registered=are_racks_registered
+        broker_plans = plan_all_brokers(self._broker_defaults, observation, self._retries, now)
+        topic_plans = plan_all_topics(
+            self._broker_defaults,
+            observation,
+            self._retries,
+            now,
+            are_racks_registered=are_racks_registered(broker_plans),
         )
-        return [*brokers, *topics, *await self._plan_pipelines(observation)]
+        return [*broker_plans, *topic_plans, *await self._plan_pipelines(observation)]
 
     async def _plan_pipelines(self, observation: Observation) -> list[ResourcePlan]:
         context = PlanningContext(
             state=observation.state,
-            rejection=lambda one: self._retries.rejection(resource_key(PIPELINE, one)),
-            is_backoff_over=lambda one: self._retries.is_backoff_over(resource_key(PIPELINE, one)),
+            rejection=lambda pipeline: self._retries.rejection(resource_key(PIPELINE, pipeline)),
+            is_backoff_over=lambda pipeline: self._retries.is_backoff_over(resource_key(PIPELINE, pipeline)),
         )
         try:
-            return await self._pipelines.plan(context)
-        except Exception:  # drivers run code of users: it must not stop the reconcile of topics and brokers
-            logger.exception("reconcile of Pipelines failed")
+            return await self._pipeline_planner.plan(context)
+        except Exception:  # a Pipeline, or the response of a driver, must not stop the reconcile of Topics and Brokers
+            logger.exception("planning of Pipelines failed")
             return []

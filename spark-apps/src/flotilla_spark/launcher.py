@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flotilla.client.errors import ConfigInvalid, FlotillaError, NotAllowed, ServerUnreachable, TopicMissing
-from flotilla_spark.arguments import DEFAULT_URL
+from flotilla import ConfigInvalid, FlotillaError, NotAllowed, ServerUnreachable, TopicMissing
+from flotilla.client.config import DEFAULT_URL
 from flotilla_spark.errors import ApplicationError, PreflightFailed, SparkMissing
 
 _REQUEST_S = 5.0
@@ -56,9 +56,16 @@ def check_topics(options: argparse.Namespace, topics: Sequence[str]) -> None:
     except ServerUnreachable as error:
         raise PreflightFailed(_with_hint(error, "set --url or FLOTILLA_URL to the address of a manager")) from error
     except NotAllowed as error:
-        raise PreflightFailed(_with_hint(error, "pass a valid token in FLOTILLA_TOKEN or --token-file")) from error
+        raise PreflightFailed(_with_hint(error, _token_hint(options.token_file))) from error
     except (ConfigInvalid, FlotillaError) as error:
         raise PreflightFailed(str(error)) from error
+
+
+def _token_hint(token_file: str | None) -> str:
+    source = os.environ.get("FLOTILLA_TOKEN_SOURCE")  # set by the operator, which takes the token from a Secret
+    if source and token_file is None:
+        return f"check {source}"
+    return "pass a valid token in FLOTILLA_TOKEN or --token-file"
 
 
 def _with_hint(error: Exception, hint: str) -> str:

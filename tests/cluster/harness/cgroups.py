@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
-_PATIENCE_S = 10.0
+_REMOVAL_S = 10.0
 _PAUSE_S = 0.05
 # CPU weight of all pods together, in processes: the default of one would starve them while other tests run. The
 # files of cgroup v1 and v2, each with the weight of one process.
@@ -39,7 +39,7 @@ def remove(name: str) -> None:
 
 def _remove_empty(path: Path) -> None:
     """Remove one group; the kernel can take some time to notice that its last process has ended."""
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _REMOVAL_S
     while path.exists():
         try:
             path.rmdir()

@@ -8,7 +8,7 @@ from typing import Any
 from flotilla_operator.cluster_state import ClusterState
 from flotilla_operator.pipeline_planner import find_checkpoint_owners
 from flotilla_operator.pipelines.phase import count_executors
-from flotilla_operator.pipelines.plan import Observed, plan_pipeline
+from flotilla_operator.pipelines.plan import PipelineObservation, plan_pipeline
 from flotilla_operator.pipelines.progress import Progress
 from flotilla_operator.pipelines.spec import PipelineDefaults
 from flotilla_operator.pipelines.states import read_pod
@@ -53,7 +53,7 @@ class Kubernetes:
         self.resources[name]["metadata"] = {**found["metadata"], "generation": found["metadata"]["generation"] + 1}
 
     def plan(self, name: str) -> Plan:
-        observed = Observed(
+        observed = PipelineObservation(
             installation=self.installation,
             drivers={one["metadata"]["name"]: read_pod(one) for one in self.pods.values()},
             executors=count_executors(map(read_pod, self.executors)),

@@ -6,7 +6,7 @@ import pytest
 
 from flotilla_operator.brokers.children import make_children
 from flotilla_operator.brokers.ownership import describe_foreign_owner
-from flotilla_operator.brokers.plan import Observed, plan_broker_set
+from flotilla_operator.brokers.plan import BrokerSetObservation, plan_broker_set
 from flotilla_operator.brokers.scaling import plan_orphans
 from flotilla_operator.brokers.spec import read_broker_set
 from flotilla_operator.cluster_state import Broker, ClusterState
@@ -32,12 +32,12 @@ def plan(
     pods: tuple[dict[str, Any], ...] = ALL,
     there: ClusterState | None = None,
     found: dict[str, Any] | None = None,
-    **options: Any,  # noqa: ANN401 - as Observed has them
+    **options: Any,  # noqa: ANN401 - as BrokerSetObservation has them
 ) -> Plan:
     """Plan for an existing set, by default one that matches the spec."""
     resource = resource or broker_resource()
     statefulset = found if found is not None else found_set(resource)
-    observed = Observed(CLUSTER, statefulset, pods, state=there or cluster_state((ORDERS,)), **options)
+    observed = BrokerSetObservation(CLUSTER, statefulset, pods, state=there or cluster_state((ORDERS,)), **options)
     return plan_broker_set(resource, observed, NOW)
 
 
@@ -59,7 +59,7 @@ def phases(plan: Plan) -> list[tuple[str, str]]:
 
 def test_new_broker_set_gets_all_children_in_order_of_dependency() -> None:
     planned = plan_broker_set(
-        broker_resource(), Observed(CLUSTER, None, state=None, managers_error="no manager answers"), NOW
+        broker_resource(), BrokerSetObservation(CLUSTER, None, state=None, managers_error="no manager answers"), NOW
     )
     kinds = [one.manifest["kind"] for one in planned.actions if isinstance(one, Apply)]
     assert kinds == ["ServiceAccount", "ConfigMap", "Service", "PodDisruptionBudget", "StatefulSet"]
@@ -126,7 +126,7 @@ def test_broker_with_an_empty_disk_is_new_and_the_lost_one_is_reported() -> None
     assert message.startswith("The disk of flotilla-broker-2 was lost with 3 replicas: orders/0")
     assert planned.status is not None
     assert planned.status["brokers"][2]["id"] == broker_id(3)
-    assert other(planned.actions) == [], "what is missed is not forgotten"
+    assert other(planned.actions) == [], "the registration of the lost broker is kept"
 
 
 def test_broker_is_not_lost_while_no_heartbeats_arrive() -> None:
@@ -140,7 +140,7 @@ def test_broker_is_not_lost_while_no_heartbeats_arrive() -> None:
 
 def test_lost_broker_without_replicas_is_removed() -> None:
     brokers = (broker(0), broker(1), broker(4, ordinal=2, active=False), broker(2))
-    assert other(plan(there=cluster_state((ORDERS,), brokers)).actions) == [RemoveBroker(broker_id(4))]
+    assert other(plan(there=cluster_state((ORDERS,), brokers)).actions) == [RemoveBroker(broker_id(4), "")]
 
 
 # -- updates ----------------------------------------------------------------------------------------------
@@ -166,14 +166,14 @@ def test_update_replaces_one_broker_and_starts_with_the_fewest_leaders() -> None
         (
             (pod(0, "old"), pod(1, "old"), pod(2, ready=False)),
             {},
-            "flotilla-broker-2 (Starting: The pod is not ready) to become Running",
+            "until all brokers are running. flotilla-broker-2 is Starting: The pod is not ready",
         ),
-        ((pod(0, "old"), pod(1, "old"), pod(2)), {"silent": (2,)}, "flotilla-broker-2 (Unreachable"),
-        ((pod(0, "old"), pod(1, "old"), pod(2)), {"lag": {2: 5000}}, "flotilla-broker-2 (Lagging"),
+        ((pod(0, "old"), pod(1, "old"), pod(2)), {"silent": (2,)}, "flotilla-broker-2 is Unreachable"),
+        ((pod(0, "old"), pod(1, "old"), pod(2)), {"lag": {2: 5000}}, "flotilla-broker-2 is Lagging"),
         (
             (pod(0, "old"), pod(1, "old"), pod(2)),
             {"leaderless": True},
-            "for 3 under-replicated partitions: orders/0",
+            "until 3 partitions are fully replicated: orders/0",
         ),
     ],
 )
@@ -187,7 +187,7 @@ def test_update_waits_until_all_other_brokers_are_healthy(
 
 
 def test_update_waits_while_managers_are_unavailable() -> None:
-    observed = Observed(
+    observed = BrokerSetObservation(
         CLUSTER, found_set(broker_resource()), (pod(0, "old"), pod(1), pod(2)), state=None, managers_error="away"
     )
     planned = plan_broker_set(broker_resource(), observed, NOW)
@@ -208,10 +208,14 @@ def test_update_replaces_an_unready_broker_first_only_if_all_others_are_healthy(
     (action,) = other(plan(pods=(pod(0, "old"), slow, pod(2))).actions)
     assert isinstance(action, Evict)
     assert action.pod == "flotilla-broker-1"
-    assert other(plan(pods=(pod(0, "old"), slow, pod(2, ready=False))).actions) == [], "two would be away"
+    assert other(plan(pods=(pod(0, "old"), slow, pod(2, ready=False))).actions) == [], (
+        "two brokers would be unavailable"
+    )
     lost = (broker(0), broker(1), broker(2), broker(9, 2, active=False))
     there = cluster_state((topic("orders", (0, 1, 9)),), lost)
-    assert other(plan(pods=(pod(0, "old"), slow, pod(2)), there=there).actions) == [], "it may be one of two that serve"
+    assert other(plan(pods=(pod(0, "old"), slow, pod(2)), there=there).actions) == [], (
+        "it may be one of two brokers that serve"
+    )
     assert other(plan(pods=(pod(0, "old"), slow, pod(2)), there=cluster_state((ORDERS,), silent=(1,))).actions) == [
         action
     ]
@@ -236,7 +240,7 @@ def test_update_stops_if_an_updated_broker_fails() -> None:
     planned = plan(pods=(pod(0, "old"), broken, pod(2, "old")))
     assert other(planned.actions) == []
     assert (
-        "flotilla-broker-1 (Failed: The container does not run: ImagePullBackOff: no such image)"
+        "flotilla-broker-1 is Failed: The container does not run: ImagePullBackOff: no such image"
         in shown(planned, "Updated")[2]
     )
 
@@ -292,7 +296,7 @@ def test_scale_down_keeps_and_names_brokers_with_replicas() -> None:
     there = cluster_state((ORDERS, topic("more", (3, 1, 2))), brokers)
     planned = plan(pods=FIVE, there=there, found=found_set(broker_resource(), replicas=5))
     unwanted = {"wanted": False, "cordoned": False}
-    assert other(planned.actions) == [PutBroker(broker_id(3), unwanted), PutBroker(broker_id(4), unwanted)]
+    assert other(planned.actions) == [PutBroker(broker_id(3), unwanted, ""), PutBroker(broker_id(4), unwanted, "")]
     assert applied_replicas(planned) == 5, "no pod is deleted before managers stop placing replicas on it"
     assert shown(planned, "Scaled") == (
         "False",
@@ -316,7 +320,7 @@ def test_scale_down_removes_brokers_without_replicas() -> None:
     assert applied_replicas(planned) == 3
     gone = (*brokers[:3], broker(3, wanted=False, active=False), broker(4, wanted=False, active=False))
     planned = plan(there=cluster_state((ORDERS,), gone))
-    assert other(planned.actions) == [RemoveBroker(broker_id(3)), RemoveBroker(broker_id(4))]
+    assert other(planned.actions) == [RemoveBroker(broker_id(3), ""), RemoveBroker(broker_id(4), "")]
 
 
 def test_recreated_statefulset_keeps_brokers_with_replicas() -> None:
@@ -324,7 +328,7 @@ def test_recreated_statefulset_keeps_brokers_with_replicas() -> None:
     brokers = (*(broker(at) for at in range(3)), broker(3, wanted=False), broker(4, wanted=False))
     there = cluster_state((ORDERS, topic("more", (4, 1, 2))), brokers)
     for pods in (FIVE, FIVE[:3]):
-        observed = Observed(CLUSTER, None, pods, state=there)
+        observed = BrokerSetObservation(CLUSTER, None, pods, state=there)
         assert applied_replicas(plan_broker_set(broker_resource(), observed, NOW)) == 5
     for made in (found_set(broker_resource()), found_set(broker_resource(), replicas=5)):
         planned = plan(pods=FIVE[:3], there=there, found=made)
@@ -342,7 +346,7 @@ def test_brokers_of_a_deleted_set_are_removed_if_they_hold_no_replicas() -> None
         (topic("kept", (0, 1, 8)),), (*(broker(at, active=False) for at in range(3)), gone, holds, elsewhere)
     )
     sets = frozenset({"flotilla-broker"})
-    assert plan_orphans(there, "q", sets, frozenset()) == (RemoveBroker(gone.id),)
+    assert plan_orphans(there, "q", sets, frozenset()) == (RemoveBroker(gone.id, ""),)
     assert plan_orphans(there, "q", sets | {"large"}, frozenset()) == ()
     assert plan_orphans(there, "q", sets, frozenset({"large-0"})) == ()
 
@@ -367,11 +371,13 @@ def test_removed_broker_takes_part_again_after_scale_up() -> None:
     planned = plan(
         resource, pods=FIVE[:4], there=cluster_state((ORDERS,), brokers), found=found_set(resource, replicas=4)
     )
-    assert other(planned.actions) == [PutBroker(broker_id(3), {"wanted": True, "cordoned": False})]
+    assert other(planned.actions) == [PutBroker(broker_id(3), {"wanted": True, "cordoned": False}, "")]
 
 
 def test_scale_down_waits_while_managers_are_unavailable() -> None:
-    observed = Observed(CLUSTER, found_set(broker_resource(), replicas=5), FIVE, state=None, managers_error="away")
+    observed = BrokerSetObservation(
+        CLUSTER, found_set(broker_resource(), replicas=5), FIVE, state=None, managers_error="away"
+    )
     planned = plan_broker_set(broker_resource(), observed, NOW)
     assert applied_replicas(planned) == 5
     assert shown(planned, "Scaled")[:2] == ("False", "ManagersUnavailable")
@@ -383,7 +389,7 @@ def test_unwanted_broker_is_wanted_again_after_scale_up() -> None:
     planned = plan(
         resource, pods=FIVE[:4], there=cluster_state((ORDERS,), brokers), found=found_set(resource, replicas=4)
     )
-    assert other(planned.actions) == [PutBroker(broker_id(3), {"wanted": True, "cordoned": False})]
+    assert other(planned.actions) == [PutBroker(broker_id(3), {"wanted": True, "cordoned": False}, "")]
 
 
 # -- what was there before, and racks -----------------------------------------------------------------------
@@ -413,9 +419,11 @@ def test_foreign_statefulset_is_left_unchanged() -> None:
     text = describe_foreign_owner(applied.manifest, found)
     assert text is not None
     assert text.startswith("StatefulSet flotilla-broker exists and does not belong to Flotilla (missing label app.kub")
-    assert describe_foreign_owner(applied.manifest, found_set(broker_resource(), labels={})) is None, "its owner is"
+    assert describe_foreign_owner(applied.manifest, found_set(broker_resource(), labels={})) is None, (
+        "the owner reference is Flotilla's"
+    )
     assert describe_foreign_owner(applied.manifest, found_set(broker_resource(), ownerReferences=[])) is None, (
-        "it was left"
+        "the labels are Flotilla's; its owner was deleted"
     )
 
 
@@ -430,7 +438,7 @@ def test_racks_are_read_from_labels_of_pods_or_nodes() -> None:
     nodes = {f"node-{at}": {"metadata": {"labels": {"zone": f"z{at}"}}} for at in range(2)}
     brokers = (broker(0), broker(1, rack="z1"), broker(2))
     planned = plan(resource, there=cluster_state((ORDERS,), brokers), nodes=nodes)
-    assert other(planned.actions) == [PutBroker(broker_id(0), {"rack": "z0", "wanted": True, "cordoned": False})]
+    assert other(planned.actions) == [PutBroker(broker_id(0), {"rack": "z0", "wanted": True, "cordoned": False}, "")]
     assert planned.status is not None
     assert [one.get("rack") for one in planned.status["brokers"]] == ["z0", "z1", None]
 
@@ -441,5 +449,5 @@ def test_rejection_is_shown_in_accepted() -> None:
 
 
 def test_repeated_error_is_shown_in_accepted() -> None:
-    planned = plan(waiting_for="This pod has more than one PodDisruptionBudget")
+    planned = plan(repeated_error="This pod has more than one PodDisruptionBudget")
     assert shown(planned, "Ready") == ("False", "Waiting", "This pod has more than one PodDisruptionBudget")

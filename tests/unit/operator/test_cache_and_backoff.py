@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flotilla_operator.backoff import FIRST_S, LAST_S, Backoff
+from flotilla_operator.backoff import INITIAL_DELAY_S, MAX_DELAY_S, Backoff
 from flotilla_operator.cache import Cache
 from flotilla_operator.plans import EmitEvent
 from flotilla_operator.status_updates import VOLATILE_S, needs_update, ready_event
@@ -19,7 +19,7 @@ def test_cache_keeps_the_newest_version() -> None:
     cache.replace("Topic", [thing(3), thing(1, name="y")])
     assert [one["metadata"]["resourceVersion"] for one in cache.all("Topic")] == ["5", "1"]
     cache.replace("Topic", [thing(9)])
-    assert [one["metadata"]["resourceVersion"] for one in cache.all("Topic")] == ["9"], "what is not listed is gone"
+    assert [one["metadata"]["resourceVersion"] for one in cache.all("Topic")] == ["9"], "only listed ones are kept"
 
 
 def test_cache_ignores_the_deletion_of_an_older_object() -> None:
@@ -39,10 +39,10 @@ def test_backoff_doubles_the_delay_up_to_a_maximum() -> None:
         assert not backoff.may_try("a", now + waits[-1] - 0.01)
         now += waits[-1]
         assert backoff.may_try("a", now)
-    assert waits[:4] == [FIRST_S, 2.0, 4.0, 8.0]
-    assert max(waits) == LAST_S
+    assert waits[:4] == [INITIAL_DELAY_S, 2.0, 4.0, 8.0]
+    assert max(waits) == MAX_DELAY_S
     backoff.succeeded("a")
-    assert backoff.failed("a", now) == FIRST_S
+    assert backoff.failed("a", now) == INITIAL_DELAY_S
     backoff.keep_only(set())
     assert backoff.may_try("a", now)
 

@@ -19,7 +19,7 @@ from flotilla.records import BATCH_BYTES_MAX
 from flotilla.units import parse_size
 from flotilla_broker.settings import Settings
 from flotilla_operator.brokers.children import make_children
-from flotilla_operator.brokers.members import (
+from flotilla_operator.brokers.instances import (
     DISK_LOST,
     FAILED,
     LAGGING,

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from flotilla_operator.brokers.ownership import describe_foreign_owner
-from flotilla_operator.brokers.plan import Observed as Brokers
-from flotilla_operator.brokers.plan import plan_broker_set
+from flotilla_operator.brokers.plan import BrokerSetObservation, plan_broker_set
 from flotilla_operator.cluster_state import ClusterState
 from flotilla_operator.names import MIRRORED
 from flotilla_operator.plans import EmitEvent, Plan
-from flotilla_operator.topics.plan import Observed, plan_topic
+from flotilla_operator.topics.plan import TopicObservation, plan_topic
 
 from .builders import CLUSTER, NOW, broker, broker_resource, cluster_state, pod, topic, topic_resource
 from .pipeline_cluster import CHECKPOINT, INSTALLATION, Kubernetes, kubernetes, pipeline
@@ -24,7 +23,7 @@ from .test_pipeline_plan import executor
 from .test_topic_plan import OWNER, deleted
 
 _GOLDEN = Path(__file__).parent / "testdata" / "messages.txt"
-_ERROR = "Managers are unavailable at http://writer: refused"
+_ERROR = "The writer is unavailable at http://writer: refused"
 _NO_CPU = [{"type": "PodScheduled", "status": "False", "message": "Insufficient cpu."}]
 _INVALID: tuple[dict[str, Any], ...] = (
     {"schedule": "every day"}, {"schedule": "0 0 31 2 *"}, {"driver": {"memory": "512Mi"}}, {"sparkConf": {"a": "1"}},
@@ -54,7 +53,7 @@ def broker_plans() -> Iterator[Plan]:
     lost = cluster_state((ORDERS,), (broker(0), broker(1), broker(2, active=False), broker(3, ordinal=2)))
     more = cluster_state((ORDERS, topic("more", (3, 1, 2), (4, 1, 2))), tuple(broker(at) for at in range(5)))
     yield plan()
-    yield plan_broker_set(broker_resource(replicas=7), Brokers(CLUSTER, None, managers_error=_ERROR), NOW)
+    yield plan_broker_set(broker_resource(replicas=7), BrokerSetObservation(CLUSTER, None, managers_error=_ERROR), NOW)
     for one in (
         pod(2, ready=False),
         pod(2, waits=True),
@@ -71,11 +70,11 @@ def broker_plans() -> Iterator[Plan]:
     yield plan(pods=old, found=found_set(resource, generation=5))
     yield plan(broker_resource(update="OnDelete"), pods=old)
     for pods in (FIVE, (*old, pod(3), pod(4))):
-        yield plan_broker_set(resource, Brokers(CLUSTER, five, pods, managers_error=_ERROR), NOW)
+        yield plan_broker_set(resource, BrokerSetObservation(CLUSTER, five, pods, managers_error=_ERROR), NOW)
     yield plan(pods=FIVE, there=more, found=five)
     yield plan(pods=(*ALL, pod(3, ready=False)), found=found_set(resource, replicas=4))
     yield plan(rejection=describe_foreign_owner(found_set(resource), foreign))
-    yield plan(waiting_for="etcd has no leader")
+    yield plan(repeated_error="etcd has no leader")
     yield plan(found=found_set(resource, ownerReferences=[]))
 
 
@@ -87,18 +86,24 @@ def topic_plans() -> Iterator[Plan]:
         topic("orders", (0,), owner="Topic q/others"),
         topic("orders", (0,), owner=OWNER, state="creating"),
     )
-    cases: tuple[tuple[dict[str, Any], Observed], ...] = (
-        (spec(), Observed(none)), (mirror, Observed(none)), (spec(), Observed(none, are_racks_registered=False)),
-        (spec(), Observed(none, waiting_for="etcd has no leader")), (spec(), Observed(none, rejection="Not allowed.")),
-        (spec(replication=5), Observed(none, broker_count=3)), (spec(replication=2), Observed(one, broker_count=3)),
-        (spec(retention={"time": "soon"}), Observed(none)), (spec(retention={"size": "much"}), Observed(none)),
-        (spec(), Observed(None, managers_error=_ERROR)), (spec(), Observed(there)),
-        (spec(partitions=3), Observed(there)), (spec(partitions=1), Observed(there)),
-        (spec(replication=2), Observed(there)),
-        (spec(), Observed(there, conflict="Topic first")), (spec(), Observed(cluster_state((foreign,)))),
-        (spec(), Observed(cluster_state((creating,)))), (spec(), Observed(cluster_state((found,), leaderless=True))),
-        (spec(), Observed(cluster_state((topic("orders", (0,), owner=OWNER),), silent=(0,)))),
-        (deleted("Delete", found.id), Observed(there)), (deleted("Delete", "another"), Observed(there)),
+    cases: tuple[tuple[dict[str, Any], TopicObservation], ...] = (
+        (spec(), TopicObservation(none)), (mirror, TopicObservation(none)),
+        (spec(), TopicObservation(none, are_racks_registered=False)),
+        (spec(), TopicObservation(none, last_error="etcd has no leader")),
+        (spec(), TopicObservation(none, rejection="Not allowed.")),
+        (spec(replication=5), TopicObservation(none, broker_count=3)),
+        (spec(replication=2), TopicObservation(one, broker_count=3)),
+        (spec(retention={"time": "soon"}), TopicObservation(none)),
+        (spec(retention={"size": "much"}), TopicObservation(none)),
+        (spec(), TopicObservation(None, managers_error=_ERROR)), (spec(), TopicObservation(there)),
+        (spec(partitions=3), TopicObservation(there)), (spec(partitions=1), TopicObservation(there)),
+        (spec(replication=2), TopicObservation(there)),
+        (spec(), TopicObservation(there, conflict="Topic first")),
+        (spec(), TopicObservation(cluster_state((foreign,)))),
+        (spec(), TopicObservation(cluster_state((creating,)))),
+        (spec(), TopicObservation(cluster_state((found,), leaderless=True))),
+        (spec(), TopicObservation(cluster_state((topic("orders", (0,), owner=OWNER),), silent=(0,)))),
+        (deleted("Delete", found.id), TopicObservation(there)), (deleted("Delete", "another"), TopicObservation(there)),
     )  # fmt: skip
     return (plan_topic(resource, observed, NOW) for resource, observed in cases)
 

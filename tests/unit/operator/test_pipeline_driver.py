@@ -63,6 +63,7 @@ def test_driver_has_its_own_permissions_and_executors_have_none() -> None:
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
         reference = {"secretKeyRef": {"name": "mine", "key": "token"}}
         assert {"name": "FLOTILLA_TOKEN", "valueFrom": reference} in container["env"]
+        assert {"name": "FLOTILLA_TOKEN_SOURCE", "value": "key 'token' of Secret mine"} in container["env"]
     assert "kubernetes" not in [one["name"] for one in template["spec"]["volumes"]]
     together = template["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert together[0]["topologyKey"] == "kubernetes.io/hostname"

@@ -9,7 +9,7 @@ import pytest
 
 from flotilla_operator.cluster_state import ClusterState, Partition, Replica, Report, Topic
 from flotilla_operator.pipelines.progress import Progress
-from flotilla_operator.pipelines.states import STEADY_S
+from flotilla_operator.pipelines.states import BACKOFF_RESET_S
 
 from .pipeline_cluster import CHECKPOINT, INSTALLATION, Kubernetes, kubernetes, pipeline, ready
 
@@ -140,7 +140,7 @@ def test_stream_is_retried_without_limit_and_a_steady_run_resets_failures() -> N
     cluster.settle()
     cluster.start()
     assert cluster.settle()["failures"] == 20
-    cluster.wait(STEADY_S)
+    cluster.wait(BACKOFF_RESET_S)
     cluster.end(failure="no room")
     assert cluster.settle()["failures"] == 1
 
@@ -149,7 +149,7 @@ def test_long_batch_does_not_reset_failures() -> None:
     cluster = kubernetes(restart={"retries": 1, "backoffSeconds": 1})
     for _ in range(2):
         cluster.run()
-        cluster.wait(10 * STEADY_S)
+        cluster.wait(10 * BACKOFF_RESET_S)
         cluster.end(failure="no room")
         cluster.settle()
         cluster.wait(1)

@@ -13,9 +13,9 @@ from flotilla_operator.errors import Conflict, Rejected, Unavailable
 from flotilla_operator.metrics import Metrics
 from flotilla_operator.names import BROKER, FINALIZER, NODE, PIPELINE, POD, STATEFULSET, TOPIC
 from flotilla_operator.observation import GRACE_S, RELIST_S
-from flotilla_operator.pipeline_planner import DRIVER, EXECUTOR
+from flotilla_operator.pipeline_planner import DRIVER_PODS, EXECUTOR_PODS, PipelinePlanner
 from flotilla_operator.pipelines import driver
-from flotilla_operator.pipelines.spec import DRIVERS, EXECUTORS, read_pipeline
+from flotilla_operator.pipelines.spec import DRIVER_LABELS, EXECUTOR_LABELS, read_pipeline
 from flotilla_operator.reconciler import Reconciler
 
 from .builders import CLUSTER, NOW, broker_resource, cluster_state, pod, topic, topic_resource
@@ -38,7 +38,7 @@ class FakeKube:
         self.warnings: dict[str, str] = {}
 
     async def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        kind = DRIVER if labels == DRIVERS else EXECUTOR if labels == EXECUTORS else kind
+        kind = DRIVER_PODS if labels == DRIVER_LABELS else EXECUTOR_PODS if labels == EXECUTOR_LABELS else kind
         self.listed.append(kind)
         if kind in self.refuses:
             raise self.refuses[kind]
@@ -134,7 +134,7 @@ class Stage:
             Metrics(),
             clock=lambda: self.now,
             now=lambda: NOW,
-            pipelines=INSTALLATION,
+            pipeline_defaults=INSTALLATION,
         )
 
     def reconcile(self, later_s: float = 0.0) -> None:
@@ -174,10 +174,10 @@ def test_topics_are_reconciled_while_pipelines_cannot_be_listed(stage: Stage) ->
 
 def test_unavailable_managers_are_retried_with_backoff(stage: Stage) -> None:
     stage.kube.found[TOPIC] = [topic_resource()]
-    stage.control.refuses = Unavailable("brokers are away")
+    stage.control.refuses = Unavailable("brokers are unavailable")
     for _ in range(3):
         stage.reconcile(0.1)
-    assert len(stage.control.asked) == 1, "it is left alone for a second"
+    assert len(stage.control.asked) == 1, "the backoff lasts a second"
     stage.reconcile(1.0)
     assert len(stage.control.asked) == 2
 
@@ -230,9 +230,9 @@ def test_brokers_are_created_while_managers_are_unavailable(stage: Stage) -> Non
     assert applied == ["ServiceAccount", "ConfigMap", "Service", "PodDisruptionBudget", "StatefulSet"]
     assert stage.condition("orders") == ("Unknown", "ManagersUnavailable")
     stage.reconcile()
-    assert not [about for what, about in stage.kube.take() if what == "apply"], "what was applied is not applied again"
+    assert not [about for what, about in stage.kube.take() if what == "apply"], "nothing is applied twice"
     stage.reconcile(RELIST_S + 1)
-    assert [about for what, about in stage.kube.take() if what == "apply"], "but for now and then"
+    assert [about for what, about in stage.kube.take() if what == "apply"], "a list forgets applied manifests"
 
 
 def test_child_changed_by_another_client_is_applied_again(stage: Stage) -> None:
@@ -240,11 +240,11 @@ def test_child_changed_by_another_client_is_applied_again(stage: Stage) -> None:
     stage.reconcile()
     stage.kube.take()
     same = {"metadata": {"name": "flotilla-broker", "uid": "u", "generation": 1, "resourceVersion": "7"}}
-    stage.reconciler.runner.observe("Service", same, is_deleted=False)
+    stage.reconciler.runner.detect_drift("Service", same, is_deleted=False)
     stage.reconcile()
     assert not [about for what, about in stage.kube.take() if what == "apply"], "its status alone has changed"
     other = {"metadata": {"name": "flotilla-broker", "uid": "u", "generation": 2, "resourceVersion": "8"}}
-    stage.reconciler.runner.observe("Service", other, is_deleted=False)
+    stage.reconciler.runner.detect_drift("Service", other, is_deleted=False)
     stage.reconcile()
     assert [about for what, about in stage.kube.take() if what == "apply"] == ["Service"]
 
@@ -324,7 +324,7 @@ def test_restart_of_managers_does_not_change_statuses(stage: Stage) -> None:
     stage.control.state = None
     stage.reconcile(GRACE_S + 1)
     assert stage.condition("orders") == ("Unknown", "ManagersUnavailable")
-    assert stage.kube.take() == [("status", "orders")], "and no event: it is news of no topic"
+    assert stage.kube.take() == [("status", "orders")], "unavailable managers are no event of a topic"
 
 
 def test_unowned_topics_are_mirrored_and_orphaned_topics_are_released(stage: Stage) -> None:
@@ -348,10 +348,10 @@ def test_finalizers_are_removed_when_the_namespace_is_deleted(stage: Stage) -> N
     kept = topic_resource(deletionPolicy="Delete")
     kept["metadata"]["finalizers"] = ["somebody/else", FINALIZER]
     stage.kube.found[TOPIC] = [kept, topic_resource("other")]
-    asyncio.run(stage.reconciler.remove_finalizers())
-    assert stage.kube.take() == [], "the operator ends, and that is all"
+    asyncio.run(stage.reconciler.remove_finalizers_if_terminating())
+    assert stage.kube.take() == [], "the namespace is not being deleted"
     stage.kube.ends = True
-    asyncio.run(stage.reconciler.remove_finalizers())
+    asyncio.run(stage.reconciler.remove_finalizers_if_terminating())
     assert stage.kube.take() == [("finalizers", ("orders", ("somebody/else",)))]
 
 
@@ -374,7 +374,7 @@ def driver_pod(name: str, owner: str, phase: str = "Running", **spec: object) ->
             "uid": f"uid of {name}",
             "resourceVersion": "1",
             "creationTimestamp": "2026-01-01T00:00:00Z",
-            "labels": dict(DRIVERS),
+            "labels": dict(DRIVER_LABELS),
             "annotations": {"flotilla.dev/checkpoint": "claim shared"},
             "ownerReferences": [{"uid": owner, "controller": True}],
         },
@@ -396,7 +396,7 @@ def test_driver_is_not_created_from_an_outdated_cache(stage: Stage) -> None:
     stage.kube.found[PIPELINE] = [versioned(pipeline(mode="Stream", checkpoint=SHARED))]
     stage.reconcile()
     stage.kube.take()
-    stage.kube.found[DRIVER] = [driver_pod("elder-driver", "uid of elder")]  # without an event
+    stage.kube.found[DRIVER_PODS] = [driver_pod("elder-driver", "uid of elder")]  # without an event
     stage.reconcile()
     assert "create" not in [what for what, _ in stage.kube.take()]
     assert stage.condition("stats", of=PIPELINE) == ("False", "CheckpointInUse")
@@ -416,10 +416,10 @@ def test_driver_is_not_created_while_drivers_cannot_be_listed(stage: Stage) -> N
     stage.kube.found[PIPELINE] = [versioned(pipeline())]
     stage.reconcile()
     stage.kube.take()
-    stage.kube.refuses[DRIVER] = Unavailable("Kubernetes does not answer")
+    stage.kube.refuses[DRIVER_PODS] = Unavailable("Kubernetes does not answer")
     stage.reconcile()
     assert "create" not in [what for what, _ in stage.kube.take()]
-    del stage.kube.refuses[DRIVER]
+    del stage.kube.refuses[DRIVER_PODS]
     stage.reconcile()
     assert ("create", "stats-driver") in stage.kube.take()
 
@@ -431,8 +431,8 @@ def test_pipeline_status_is_not_written_over_a_newer_version(stage: Stage) -> No
     newer = {**stage.kube.found[PIPELINE][0]["status"], "attempt": 7, "outcome": "Succeeded"}
     stage.kube.found[PIPELINE][0]["status"] = newer
     stage.kube.found[PIPELINE] = [versioned(stage.kube.found[PIPELINE][0], 9)]
-    stage.kube.found[DRIVER] = [driver_pod("stats-driver", "uid of stats")]
-    stage.cache.update(DRIVER, "ADDED", stage.kube.found[DRIVER][0])
+    stage.kube.found[DRIVER_PODS] = [driver_pod("stats-driver", "uid of stats")]
+    stage.cache.update(DRIVER_PODS, "ADDED", stage.kube.found[DRIVER_PODS][0])
     stage.kube.take()
     stage.reconcile()
     assert stage.kube.found[PIPELINE][0]["status"] == newer
@@ -451,13 +451,32 @@ def test_pipeline_that_cannot_be_planned_does_not_stop_others(stage: Stage, capl
     assert "reconcile failed kind=Pipeline name=broken" in caplog.text
 
 
+def test_planning_error_keeps_the_backoff_of_pipelines(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    stage.kube.found[PIPELINE] = [versioned(pipeline())]
+    stage.reconcile()
+    stage.kube.refuses["create"] = Unavailable("etcd has no leader")
+    stage.kube.take()
+    stage.reconcile()
+    assert ("create", "stats-driver") in stage.kube.take()
+    with monkeypatch.context() as patch:
+        patch.setattr(PipelinePlanner, "plan", fail)
+        stage.reconcile(0.1)
+    stage.reconcile(0.1)
+    assert "create" not in [what for what, _ in stage.kube.take()]
+    stage.reconcile(1.0)
+    assert ("create", "stats-driver") in stage.kube.take()
+
+
 @pytest.mark.parametrize("left", ["[" * 4000, "\udcff", "null", '{"failure": 5}', '{"progress": {"time": "5"}}'])
 def test_any_termination_message_leaves_other_resources_reconciled(stage: Stage, left: str) -> None:
     stage.kube.found[PIPELINE] = [versioned(pipeline()), versioned(pipeline("other"))]
     stage.kube.found[TOPIC] = [topic_resource()]
     ended = driver_pod("stats-driver", "uid of stats", "Failed")
     ended["status"]["containerStatuses"] = [{"name": "spark-driver", "state": {"terminated": {"message": left}}}]
-    stage.kube.found[DRIVER] = [ended]
+    stage.kube.found[DRIVER_PODS] = [ended]
     stage.reconcile()
     stage.reconcile()
     asked = stage.kube.take()
@@ -480,7 +499,7 @@ def test_pending_driver_shows_the_warning_of_its_events(stage: Stage) -> None:
     stage.reconcile()
     pending = driver_pod("stats-driver", "uid of stats", "Pending", nodeName="node")
     pending["metadata"]["annotations"][driver.SPEC_DIGEST] = driver.spec_digest(read_pipeline(pipeline(), INSTALLATION))
-    stage.kube.found[DRIVER] = [pending]
+    stage.kube.found[DRIVER_PODS] = [pending]
     stage.kube.warnings["uid of stats-driver"] = 'FailedMount: configmap "jobs" not found'
     stage.reconcile(RELIST_S + 1)
     stage.reconcile()
@@ -493,9 +512,9 @@ def test_pending_executor_shows_the_warning_of_its_events(stage: Stage) -> None:
     stage.kube.found[PIPELINE] = [versioned(pipeline())]
     stage.reconcile()
     running = driver_pod("stats-driver", "uid of stats")
-    stage.kube.found[DRIVER] = [running]
+    stage.kube.found[DRIVER_PODS] = [running]
     pods = [driver_pod(f"stats-exec-{at}", "uid of stats-driver", "Pending", nodeName="node") for at in (1, 2)]
-    stage.kube.found[EXECUTOR] = pods
+    stage.kube.found[EXECUTOR_PODS] = pods
     for one in pods:
         stage.kube.warnings[one["metadata"]["uid"]] = 'FailedMount: secret "tokens" not found'
     stage.reconcile(RELIST_S + 1)

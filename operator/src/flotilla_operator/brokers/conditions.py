@@ -2,7 +2,14 @@
 
 from collections.abc import Sequence
 
-from flotilla_operator.brokers.members import DISK_LOST, RUNNING, Member, describe_loss
+from flotilla_operator.brokers.instances import (
+    DISK_LOST,
+    LOSS_ADVICE,
+    RUNNING,
+    BrokerInstance,
+    describe_loss,
+    describe_phase,
+)
 from flotilla_operator.brokers.rollout import Rollout
 from flotilla_operator.brokers.scaling import Scaling
 from flotilla_operator.cluster_state import ClusterState
@@ -26,22 +33,21 @@ def ready(others: Sequence[Condition], broker_count: int) -> Condition:
     return Condition("Ready", TRUE, "Ready", f"{broker_count} of {broker_count} brokers are ready and up to date")
 
 
-def accepted(rejection: str | None, waiting_for: str | None) -> Condition:
-    """Whether all objects are applied. `waiting_for` is the error of an action that fails repeatedly."""
+def accepted(rejection: str | None, repeated_error: str | None) -> Condition:
+    """Whether no request was rejected. `repeated_error` is the error of an action that fails repeatedly."""
     if rejection is not None:
         return Condition("Accepted", FALSE, "Rejected", rejection)
-    if waiting_for is not None:
-        return Condition("Accepted", FALSE, "Waiting", waiting_for)
-    return Condition("Accepted", TRUE, "Accepted", "All objects have been applied")
+    if repeated_error is not None:
+        return Condition("Accepted", FALSE, "Waiting", repeated_error)
+    return Condition("Accepted", TRUE, "Accepted", "No request to Kubernetes or managers was rejected")
 
 
-def running(members: Sequence[Member]) -> Condition:
+def running(instances: Sequence[BrokerInstance]) -> Condition:
     """Whether all brokers are in the phase Running."""
-    others = [one for one in members if one.phase != RUNNING]
+    others = [one for one in instances if one.phase != RUNNING]
     if not others:
-        return Condition("Running", TRUE, "Running", f"{len(members)} of {len(members)} brokers are running")
-    text = join_sentences([f"{one.name} is {one.phase}{': ' if one.message else ''}{one.message}" for one in others])
-    return Condition("Running", FALSE, others[0].phase, text)
+        return Condition("Running", TRUE, "Running", f"{len(instances)} of {len(instances)} brokers are running")
+    return Condition("Running", FALSE, others[0].phase, join_sentences([describe_phase(one) for one in others]))
 
 
 def updated(rollout: Rollout, *, is_rolling: bool) -> Condition:
@@ -57,11 +63,11 @@ def updated(rollout: Rollout, *, is_rolling: bool) -> Condition:
         return Condition(
             "Updated", FALSE, "Replacing", f"The operator is replacing {rollout.next.name}{_pending(pending)}"
         )
-    return Condition("Updated", FALSE, "Waiting", f"The update waits for {rollout.waiting_for}{_pending(names)}")
+    return Condition("Updated", FALSE, "Waiting", f"The update waits {rollout.waiting_for}{_pending(names)}")
 
 
 def _pending(names: str) -> str:
-    return f"; the update of {names} is pending" if names else ""
+    return f". The update of {names} is pending" if names else ""
 
 
 def scaled(replicas: int, scaling: Scaling) -> Condition:
@@ -69,21 +75,21 @@ def scaled(replicas: int, scaling: Scaling) -> Condition:
     if scaling.blockers:
         return Condition("Scaled", FALSE, scaling.reason, join_sentences(scaling.blockers))
     if scaling.replicas != replicas:
-        text = f"Scaling down from {scaling.replicas} to {count(replicas, 'broker')}"
+        text = f"The operator is scaling down from {scaling.replicas} to {count(replicas, 'broker')}"
         return Condition("Scaled", FALSE, "Scaling", text)
     return Condition("Scaled", TRUE, "Scaled", f"spec.replicas of the StatefulSet is {replicas}, as in this Broker")
 
 
-def replicated(members: Sequence[Member], state: ClusterState | None, managers_error: str) -> Condition:
-    """Whether no replica was lost with a disk. `managers_error` is the error of the managers, which know it."""
+def replicated(instances: Sequence[BrokerInstance], state: ClusterState | None, managers_error: str) -> Condition:
+    """Whether no replica was lost with a disk. `managers_error` is why managers, which report it, are unavailable."""
     if state is None:
         return Condition("FullyReplicated", UNKNOWN, "ManagersUnavailable", managers_error)
     lost = [
         describe_loss(one, broker, state)
-        for one in members
+        for one in instances
         for broker in one.lost
         if state.partitions_by_broker.get(broker.id)
     ]
     if lost:
-        return Condition("FullyReplicated", FALSE, DISK_LOST, join_sentences(lost))
+        return Condition("FullyReplicated", FALSE, DISK_LOST, f"{join_sentences(lost)}. {LOSS_ADVICE}")
     return Condition("FullyReplicated", TRUE, "NoReplicasLost", "No replicas were lost")

@@ -10,7 +10,7 @@ from typing import Any
 
 from flotilla_operator.brokers import conditions, scaling, status
 from flotilla_operator.brokers.children import make_children, statefulset
-from flotilla_operator.brokers.members import Member, find_members, rack_of
+from flotilla_operator.brokers.instances import BrokerInstance, find_instances, rack_of
 from flotilla_operator.brokers.ownership import describe_foreign_owner
 from flotilla_operator.brokers.pods import Pod, read_pods
 from flotilla_operator.brokers.rollout import Rollout, plan_rollout
@@ -25,7 +25,7 @@ ORDINALS_MAX = 100  # as in the CRD
 
 
 @dataclass(frozen=True)
-class Observed:
+class BrokerSetObservation:
     """Observed state that a plan depends on, besides the resource."""
 
     cluster: BrokerDefaults
@@ -34,37 +34,37 @@ class Observed:
     nodes: Mapping[str, Resource] = field(default_factory=dict, hash=False)
     owners: tuple[Mapping[str, Any], ...] = ()  # references to all Broker resources of the cluster
     state: ClusterState | None = None
-    managers_error: str = ""  # error of the managers
-    rejection: str | None = None  # error of Kubernetes for this spec
-    waiting_for: str | None = None  # error of an action that fails repeatedly
+    managers_error: str = ""  # why managers are unavailable
+    rejection: str | None = None  # error of Kubernetes or the managers for this spec
+    repeated_error: str | None = None  # error of an action that fails repeatedly
 
 
-def plan_broker_set(resource: Resource, observed: Observed, now: str) -> Plan:
+def plan_broker_set(resource: Resource, observed: BrokerSetObservation, now: str) -> Plan:
     """Plan for one resource. `now` is the time in the format of Kubernetes."""
     if "deletionTimestamp" in resource["metadata"]:
         return Plan()
     desired = read_broker_set(resource, observed.cluster)
     pods = read_pods(observed.pods, desired.name)
-    found = observed.statefulset
-    current = _count_ordinals(desired, found, pods, observed.state)
-    members = find_members(desired, max(current, desired.replicas), pods, observed.state)
-    scale = scaling.plan_scaling(desired.replicas, current, members, observed.state)
+    existing = observed.statefulset
+    current = _count_ordinals(desired, existing, pods, observed.state)
+    instances = find_instances(desired, max(current, desired.replicas), pods, observed.state)
+    scale = scaling.plan_scaling(desired.replicas, current, instances, observed.state)
     owners = [dict(one) for one in observed.owners] or [desired.owner]
     children = make_children(desired, scale.replicas, owners)
-    rollout = _rollout(found, children[-1], members, observed.state)
+    rollout = _rollout(existing, children[-1], instances, observed.state)
     actions = [
         *_adopt(desired, pods),
-        *_apply_children(desired, found, children),
+        *_apply_children(desired, existing, children),
         *scale.actions,
-        *_register_racks(desired, members, observed.nodes),
-        *_remove_gone(desired, members, observed.state),
+        *_register_racks(desired, instances, observed.nodes),
+        *_remove_gone(desired, instances, observed.state),
         *_replace(desired, rollout),
     ]
-    return Plan(tuple(actions), _status(resource, desired, members, scale, rollout, observed, now))
+    return Plan(tuple(actions), _status(resource, desired, instances, scale, rollout, observed, now))
 
 
 def _count_ordinals(
-    desired: BrokerSet, found: Resource | None, pods: tuple[Pod, ...], state: ClusterState | None
+    desired: BrokerSet, existing: Resource | None, pods: tuple[Pod, ...], state: ClusterState | None
 ) -> int:
     """Count the ordinals in use.
 
@@ -75,8 +75,8 @@ def _count_ordinals(
         {one.host for one in state.brokers if state.partitions_by_broker.get(one.id)} if state is not None else set()
     )
     used = [ordinal for ordinal in range(ORDINALS_MAX) if desired.host(desired.pod(ordinal)) in hosts]
-    if found is not None:
-        return max([int(found["spec"].get("replicas", desired.replicas)), *(ordinal + 1 for ordinal in used)])
+    if existing is not None:
+        return max([int(existing["spec"].get("replicas", desired.replicas)), *(ordinal + 1 for ordinal in used)])
     return max([desired.replicas, *(pod.ordinal + 1 for pod in pods), *(ordinal + 1 for ordinal in used)])
 
 
@@ -85,32 +85,35 @@ def _adopt(desired: BrokerSet, pods: tuple[Pod, ...]) -> list[Action]:
     return [Label(one.name, {SET_LABEL: desired.name}) for one in pods if SET_LABEL not in one.labels]
 
 
-def _apply_children(desired: BrokerSet, found: Resource | None, children: list[dict[str, Any]]) -> list[Action]:
+def _apply_children(desired: BrokerSet, existing: Resource | None, children: list[dict[str, Any]]) -> list[Action]:
     *others, statefulset_manifest = children
     actions: list[Action] = [Apply(one) for one in others]
-    if found is None:
+    if existing is None:
         return [*actions, Apply(statefulset_manifest)]
-    if "deletionTimestamp" in found["metadata"]:
+    if "deletionTimestamp" in existing["metadata"]:
         return actions  # it is being deleted without its pods
-    is_foreign = describe_foreign_owner(statefulset_manifest, found) is not None
-    if not is_foreign and statefulset.needs_recreation(dict(found), statefulset_manifest):
+    is_foreign = describe_foreign_owner(statefulset_manifest, existing) is not None
+    if not is_foreign and statefulset.needs_recreation(dict(existing), statefulset_manifest):
         why = "because its owner or an immutable field differs; its pods keep running"
         text = f"The operator recreates StatefulSet {desired.name} {why}"
-        delete_statefulset = Delete("StatefulSet", desired.name, found["metadata"]["uid"], orphan=True)
+        delete_statefulset = Delete("StatefulSet", desired.name, existing["metadata"]["uid"], orphan=True)
         return [*actions, delete_statefulset, EmitEvent("Recreating", text)]
     return [*actions, Apply(statefulset_manifest)]
 
 
 def _rollout(
-    found: Resource | None, statefulset_manifest: Resource, members: tuple[Member, ...], state: ClusterState | None
+    existing: Resource | None,
+    statefulset_manifest: Resource,
+    instances: tuple[BrokerInstance, ...],
+    state: ClusterState | None,
 ) -> Rollout:
     """Plan the rolling update. The revision is valid only if the StatefulSet controller has seen the last change."""
-    if found is None:
-        return Rollout(waiting_for="the StatefulSet to be created", is_known=False)
-    seen = found.get("status") or {}
-    is_seen = seen.get("observedGeneration") == found["metadata"].get("generation")
-    is_seen = is_seen and statefulset.is_applied(found, statefulset_manifest)
-    return plan_rollout(members, seen.get("updateRevision") if is_seen else None, state)
+    if existing is None:
+        return Rollout(waiting_for="for the StatefulSet to be created", is_known=False)
+    seen = existing.get("status") or {}
+    is_seen = seen.get("observedGeneration") == existing["metadata"].get("generation")
+    is_seen = is_seen and statefulset.is_applied(existing, statefulset_manifest)
+    return plan_rollout(instances, seen.get("updateRevision") if is_seen else None, state)
 
 
 def _replace(desired: BrokerSet, rollout: Rollout) -> list[Action]:
@@ -121,21 +124,25 @@ def _replace(desired: BrokerSet, rollout: Rollout) -> list[Action]:
     return [Evict(pod.name, pod.uid, why, pending=len(rollout.outdated) - 1)]
 
 
-def _register_racks(desired: BrokerSet, members: tuple[Member, ...], nodes: Mapping[str, Resource]) -> list[Action]:
+def _register_racks(
+    desired: BrokerSet, instances: tuple[BrokerInstance, ...], nodes: Mapping[str, Resource]
+) -> list[Action]:
     """Register the racks of brokers that managers do not know yet."""
     actions: list[Action] = []
-    for member in members if desired.topology_key is not None else ():
-        rack, broker = rack_of(member, desired.topology_key or "", nodes), member.broker
+    for instance in instances if desired.topology_key is not None else ():
+        rack, broker = rack_of(instance, desired.topology_key or "", nodes), instance.broker
         if rack is not None and broker is not None and not broker.removed and broker.rack != rack:
-            body = {"rack": rack, "wanted": member.ordinal < desired.replicas, "cordoned": broker.cordoned}
-            actions.append(PutBroker(broker.id, body))
+            body = {"rack": rack, "wanted": instance.ordinal < desired.replicas, "cordoned": broker.cordoned}
+            actions.append(PutBroker(broker.id, body, broker.pod))
     return actions
 
 
-def _remove_gone(desired: BrokerSet, members: tuple[Member, ...], state: ClusterState | None) -> tuple[Action, ...]:
+def _remove_gone(
+    desired: BrokerSet, instances: tuple[BrokerInstance, ...], state: ClusterState | None
+) -> tuple[Action, ...]:
     if state is None:
         return ()
-    hosts = frozenset(desired.host(one.name) for one in members)
+    hosts = frozenset(desired.host(one.name) for one in instances)
     suffix = f".{desired.name}.{desired.namespace}.svc"
     return scaling.plan_removals(state.brokers, hosts, suffix, state)
 
@@ -143,19 +150,19 @@ def _remove_gone(desired: BrokerSet, members: tuple[Member, ...], state: Cluster
 def _status(
     resource: Resource,
     desired: BrokerSet,
-    members: tuple[Member, ...],
+    instances: tuple[BrokerInstance, ...],
     scale: scaling.Scaling,
     rollout: Rollout,
-    observed: Observed,
+    observed: BrokerSetObservation,
     now: str,
 ) -> dict[str, Any]:
-    racks = {one.name: rack_of(one, desired.topology_key, observed.nodes) for one in members if desired.topology_key}
+    racks = {one.name: rack_of(one, desired.topology_key, observed.nodes) for one in instances if desired.topology_key}
     others = (
-        conditions.accepted(observed.rejection, observed.waiting_for),
-        conditions.running(members),
+        conditions.accepted(observed.rejection, observed.repeated_error),
+        conditions.running(instances),
         conditions.updated(rollout, is_rolling=desired.is_rolling),
         conditions.scaled(desired.replicas, scale),
-        conditions.replicated(members, observed.state, observed.managers_error),
+        conditions.replicated(instances, observed.state, observed.managers_error),
     )
-    status_fields = status.status_fields(desired, members, rollout, observed.state, racks)
-    return build_status(resource, (conditions.ready(others, len(members)), *others), status_fields, now)
+    status_fields = status.status_fields(desired, instances, rollout, observed.state, racks)
+    return build_status(resource, (conditions.ready(others, len(instances)), *others), status_fields, now)

@@ -33,7 +33,7 @@ class Pod:
     is_ready: bool = False
     is_terminating: bool = False
     never_ran: bool = False  # its container was never started
-    waiting_for: str | None = None  # why it is not scheduled
+    scheduling_error: str | None = None  # why it is not scheduled
     failure: str | None = None  # why its container does not start
 
 
@@ -60,7 +60,7 @@ def _read(resource: Resource, set_name: str) -> Pod | None:
         is_ready=conditions.get("Ready", {}).get("status") == "True",
         is_terminating="deletionTimestamp" in metadata,
         never_ran=status.get("phase") == "Pending",
-        waiting_for=scheduled.get("message") if scheduled.get("status") == "False" else None,
+        scheduling_error=scheduled.get("message") if scheduled.get("status") == "False" else None,
         failure=failure_of(status),
     )
 

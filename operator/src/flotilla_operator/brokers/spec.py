@@ -7,7 +7,7 @@ from typing import Any
 from flotilla_operator.names import COMPONENT, GROUP, INSTANCE, MANAGED_BY, NAME, OPERATOR, PART_OF
 
 SET_LABEL = f"{GROUP}/broker"  # name of the set of a pod
-BROKER = "broker"
+BROKER_COMPONENT = "broker"  # container name, and value of the label COMPONENT
 ROLLING, ON_DELETE = "Rolling", "OnDelete"
 _NO_SPREAD = "Off"
 
@@ -35,7 +35,7 @@ class BrokerDefaults:
     @property
     def labels(self) -> dict[str, str]:
         """Labels of all broker pods of the cluster, and of no other pods."""
-        return {NAME: self.app, INSTANCE: self.instance, COMPONENT: BROKER}
+        return {NAME: self.app, INSTANCE: self.instance, COMPONENT: BROKER_COMPONENT}
 
 
 @dataclass(frozen=True, kw_only=True)

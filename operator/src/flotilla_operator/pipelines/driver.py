@@ -13,9 +13,9 @@ from flotilla_operator.pipelines.spec import (
     CHECKPOINT,
     CHECKPOINT_PATH,
     DELETE,
-    DRIVER,
-    EXECUTOR,
     PIPELINE_LABEL,
+    SPARK_DRIVER,
+    SPARK_EXECUTOR,
     STREAM,
     PipelineSpec,
     digest,
@@ -43,7 +43,7 @@ def make(desired: PipelineSpec, run: int, attempt: int) -> dict[str, Any]:
         "metadata": {
             "name": desired.driver,
             "namespace": desired.installation.namespace,
-            "labels": {**(template.get("labels") or {}), **desired.labels(DRIVER)},
+            "labels": {**(template.get("labels") or {}), **desired.labels(SPARK_DRIVER)},
             "annotations": {**(template.get("annotations") or {}), **annotations},
             "ownerReferences": [desired.owner],
         },
@@ -70,7 +70,7 @@ def make_claim(desired: PipelineSpec) -> dict[str, Any] | None:
         "metadata": {
             "name": desired.claim,
             "namespace": desired.installation.namespace,
-            "labels": desired.labels(DRIVER),
+            "labels": desired.labels(SPARK_DRIVER),
             "ownerReferences": [desired.owner] if is_ours else [],
         },
         "spec": spec,
@@ -142,7 +142,7 @@ def properties(desired: PipelineSpec) -> dict[str, str]:
         "spark.kubernetes.container.image.pullPolicy": spec.get("imagePullPolicy") or installation.image_pull_policy,
         "spark.kubernetes.executor.request.cores": str(executors.get("cpu") or cores),
         "spark.kubernetes.executor.podTemplateFile": "/tmp/spark/executor.json",  # noqa: S108 - the pod's own
-        "spark.kubernetes.executor.podTemplateContainerName": EXECUTOR,
+        "spark.kubernetes.executor.podTemplateContainerName": SPARK_EXECUTOR,
         "spark.kubernetes.executor.disableConfigMap": "true",  # the driver has no permission to create one
         "spark.kubernetes.authenticate.executor.serviceAccountName": installation.executor_account,
     }
@@ -155,8 +155,8 @@ def executor_template(desired: PipelineSpec) -> dict[str, Any]:
         "serviceAccountName": desired.installation.executor_account,
         "containers": [
             {
-                "name": EXECUTOR,
-                "securityContext": pod_security.CONTAINER,
+                "name": SPARK_EXECUTOR,
+                "securityContext": pod_security.CONTAINER_SECURITY_CONTEXT,
                 "env": _env(desired),
                 "volumeMounts": _mounts(desired),
             }
@@ -164,7 +164,7 @@ def executor_template(desired: PipelineSpec) -> dict[str, Any]:
         "volumes": _volumes(desired),
     }
     if desired.is_on_one_node:
-        with_driver = {"matchLabels": {COMPONENT: DRIVER, PIPELINE_LABEL: desired.name}}
+        with_driver = {"matchLabels": {COMPONENT: SPARK_DRIVER, PIPELINE_LABEL: desired.name}}
         term = {"labelSelector": with_driver, "topologyKey": "kubernetes.io/hostname"}
         spec["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     template = desired.spec.get("template") or {}
@@ -172,7 +172,7 @@ def executor_template(desired: PipelineSpec) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "labels": {**(template.get("labels") or {}), **desired.labels(EXECUTOR)},
+            "labels": {**(template.get("labels") or {}), **desired.labels(SPARK_EXECUTOR)},
             "annotations": dict(template.get("annotations") or {}),
         },
         "spec": spec,
@@ -200,11 +200,11 @@ def _spec(desired: PipelineSpec, run: int) -> dict[str, Any]:
         "terminationGracePeriodSeconds": 30,
         "containers": [
             {
-                "name": DRIVER,
+                "name": SPARK_DRIVER,
                 "image": _image(desired),
                 "imagePullPolicy": spec.get("imagePullPolicy") or installation.image_pull_policy,
                 "args": [_escape(one) for one in arguments(desired, run)],
-                "securityContext": pod_security.CONTAINER,
+                "securityContext": pod_security.CONTAINER_SECURITY_CONTEXT,
                 "env": environment,
                 "ports": [{"name": "progress", "containerPort": PROGRESS_PORT}],
                 "resources": {
@@ -232,7 +232,7 @@ def _common(desired: PipelineSpec) -> dict[str, Any]:
         "tolerations": template.get("tolerations"),
         "priorityClassName": template.get("priorityClassName"),
     }
-    return {**pod_security.POD, **{key: value for key, value in optional.items() if value}}
+    return {**pod_security.POD_SPEC, **{key: value for key, value in optional.items() if value}}
 
 
 def _escape(text: str) -> str:
@@ -257,6 +257,8 @@ def _env(desired: PipelineSpec) -> list[dict[str, Any]]:
     if token is not None:
         reference = {"name": token["secretName"], "key": token.get("key", "token")}
         found.append({"name": "FLOTILLA_TOKEN", "valueFrom": {"secretKeyRef": reference}})
+        source = f"key '{reference['key']}' of Secret {reference['name']}"  # for error messages
+        found.append({"name": "FLOTILLA_TOKEN_SOURCE", "value": source})
     return [*found, *(desired.spec.get("env") or ())]
 
 

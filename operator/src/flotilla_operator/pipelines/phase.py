@@ -25,7 +25,7 @@ class Executors:
     """Executors of one driver."""
 
     running: int = 0
-    waiting_for: str | None = None  # why an executor cannot start, if one cannot
+    start_error: str | None = None  # why an executor cannot start, if one cannot
 
 
 def count_executors(pods: Iterable[Pod]) -> dict[str, Executors]:
@@ -35,9 +35,9 @@ def count_executors(pods: Iterable[Pod]) -> dict[str, Executors]:
         if pod.owner is None or pod.is_terminating or pod.has_ended:
             continue
         known = found.get(pod.owner, Executors())
-        why = f"{pod.name} cannot start: {pod.waiting_for}" if pod.waiting_for is not None else None
+        error = f"{pod.name} cannot start: {pod.start_error}" if pod.start_error is not None else None
         found[pod.owner] = Executors(
-            running=known.running + (pod.phase == RUNNING), waiting_for=known.waiting_for or why
+            running=known.running + (pod.phase == RUNNING), start_error=known.start_error or error
         )
     return found
 
@@ -48,23 +48,25 @@ def phase_of_driver(record: RunState, pod: Pod, executors: Executors) -> Phase:
         return Phase(STOPPING, STOPPING, f"The driver is being stopped: {record.stopping or 'Its pod was deleted'}")
     if pod.phase == RUNNING:
         return _running(record, executors)
-    if pod.waiting_for is not None:
-        return Phase(STARTING, "NotStarting", f"{_attempt(record)} cannot start: {pod.waiting_for}")
+    if pod.start_error is not None:
+        return Phase(STARTING, "NotStarting", f"{_attempt(record)} cannot start: {pod.start_error}")
     return Phase(STARTING, STARTING, f"{_attempt(record)} is starting")
 
 
 def _running(record: RunState, executors: Executors) -> Phase:
     """Return the phase while a driver runs: without any executor it makes no progress."""
-    if executors.waiting_for is None:
+    if executors.start_error is None:
         return Phase(RUNNING, RUNNING, f"{_attempt(record)} is running")
     if executors.running == 0:
-        return Phase(RUNNING, "NoExecutors", f"{_attempt(record)} has no running executors: {executors.waiting_for}")
-    text = f"{_attempt(record)} is running with fewer executors than requested: {executors.waiting_for}"
+        return Phase(RUNNING, "NoExecutors", f"{_attempt(record)} has no running executors: {executors.start_error}")
+    text = f"{_attempt(record)} is running with fewer executors than requested: {executors.start_error}"
     return Phase(RUNNING, RUNNING, text)
 
 
-def phase_between_drivers(desired: PipelineSpec, record: RunState, user: str | None, rejection: str | None) -> Phase:
-    """Return the phase while no driver pod exists. `user` describes another user of the checkpoint."""
+def phase_between_drivers(
+    desired: PipelineSpec, record: RunState, checkpoint_conflict: str | None, rejection: str | None
+) -> Phase:
+    """Return the phase while no driver pod exists. `checkpoint_conflict` describes another user of the checkpoint."""
     if desired.is_suspended:
         return _suspended(desired)
     if record.retry_at is not None:
@@ -72,8 +74,8 @@ def phase_between_drivers(desired: PipelineSpec, record: RunState, user: str | N
         text = f"{_attempt(record)} {end}; the next attempt starts at {record.retry_at}"
         return Phase(WAITING, "BackingOff" if record.failure else WAITING, text)
     if is_start_pending(record):
-        if user is not None:
-            return Phase(WAITING, "CheckpointInUse", user)
+        if checkpoint_conflict is not None:
+            return Phase(WAITING, "CheckpointInUse", checkpoint_conflict)
         if rejection is not None:
             return Phase(WAITING, "Rejected", rejection)
         return Phase(STARTING, STARTING, f"{_attempt(record)} is starting")
@@ -99,7 +101,7 @@ def _after(desired: PipelineSpec, record: RunState) -> Phase:
 
 
 def ready_condition(phase: Phase) -> Condition:
-    """Return the condition Ready."""
+    """Return the condition Ready: true while the driver runs or none is due, and after a success."""
     is_ready = phase.reason in {RUNNING, SUSPENDED, SUCCEEDED, _SCHEDULED}
     return Condition("Ready", TRUE if is_ready else FALSE, phase.reason, phase.message)
 

@@ -1,11 +1,13 @@
 """Plan for a Pipeline resource. Pure.
 
-A plan either changes the record in the status, or acts on the recorded state, never both. See `states`.
+A plan either changes the record in the status, or acts on the recorded state, never both. See `states`. The exception
+is a suspended Pipeline with an invalid spec: its driver is stopped without a record of the reason.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from flotilla_operator.cluster_state import ClusterState
 from flotilla_operator.conditions import FALSE, TRUE, Condition, build_status
@@ -25,7 +27,7 @@ from flotilla_operator.plans import Action, Apply, Create, Delete, Plan
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observed:
+class PipelineObservation:
     """Observed state that a plan depends on, besides the resource."""
 
     installation: PipelineDefaults
@@ -37,7 +39,7 @@ class Observed:
     rejection: str | None = None  # error of Kubernetes for this spec
 
 
-def plan_pipeline(resource: Resource, observed: Observed, now: str) -> Plan:
+def plan_pipeline(resource: Resource, observed: PipelineObservation, now: str) -> Plan:
     """Plan for one resource. `now` is the time in the format of Kubernetes."""
     if "deletionTimestamp" in resource["metadata"]:
         return Plan()  # Kubernetes deletes its pods with it
@@ -49,24 +51,29 @@ def plan_pipeline(resource: Resource, observed: Observed, now: str) -> Plan:
     return _plan(resource, desired, observed, now)
 
 
-def _plan_invalid(resource: Resource, desired: PipelineSpec, problem: str, observed: Observed, now: str) -> Plan:
+def _plan_invalid(
+    resource: Resource, desired: PipelineSpec, problem: str, observed: PipelineObservation, now: str
+) -> Plan:
     """Keep the recorded state, but stop the driver of a suspended Pipeline: `suspend` is valid in any spec."""
     kept = {key: value for key, value in (resource.get("status") or {}).items() if key != "conditions"}
-    shown = build_status(resource, (_accepted(problem), ready_condition(Phase("", "SpecInvalid", problem))), kept, now)
+    new_status = build_status(
+        resource, (_accepted(problem), ready_condition(Phase("", "SpecInvalid", problem))), kept, now
+    )
     pod = observed.drivers.get(desired.driver)
     is_ours = pod is not None and pod.owner == desired.uid
     if pod is None or not is_ours or not desired.is_suspended or pod.is_terminating or pod.has_ended:
-        return Plan(_apply_claim(desired, is_needed=False), shown)
-    return Plan((Delete("Pod", pod.name, pod.uid),), shown)
+        return Plan(_apply_claim(desired, is_needed=False), new_status)
+    return Plan((Delete("Pod", pod.name, pod.uid),), new_status)
 
 
-def _plan(resource: Resource, desired: PipelineSpec, observed: Observed, now: str) -> Plan:
+def _plan(resource: Resource, desired: PipelineSpec, observed: PipelineObservation, now: str) -> Plan:
     moment, status = parse_time(now), resource.get("status") or {}
     before, pod = states.read_run_state(status), observed.drivers.get(desired.driver)
     if pod is not None and pod.owner != desired.uid:
         remedy = "delete the pod, or create the Pipeline under another name"
         text = f"Pod {pod.name} exists and does not belong to this Pipeline; {remedy}"
-        return _show(resource, desired, before, Phase(WAITING, "NameConflict", text), observed, now)
+        phase = Phase(WAITING, "NameConflict", text)
+        return Plan((), _build_status(resource, desired, before, phase, observed, now))
     if pod is not None:
         after = states.observe_pod(desired, before, pod, moment)
     else:
@@ -74,12 +81,12 @@ def _plan(resource: Resource, desired: PipelineSpec, observed: Observed, now: st
     actions: tuple[Action, ...] = ()
     if after == before:  # the state is recorded, so the plan may act on it
         actions = _plan_actions(desired, before, pod, observed, now)
-    shown = _show(resource, desired, after, _phase(desired, after, pod, observed), observed, now)
-    return Plan(actions, shown.status)
+    phase = _phase(desired, after, pod, observed)
+    return Plan(actions, _build_status(resource, desired, after, phase, observed, now))
 
 
 def _plan_actions(
-    desired: PipelineSpec, record: RunState, pod: Pod | None, observed: Observed, now: str
+    desired: PipelineSpec, record: RunState, pod: Pod | None, observed: PipelineObservation, now: str
 ) -> tuple[Action, ...]:
     moment = parse_time(now)
     if pod is not None:
@@ -90,7 +97,7 @@ def _plan_actions(
         return _plan_maintenance(desired, record, is_over=is_over, now=now)
     if desired.is_suspended or not states.is_start_pending(record):
         return _plan_maintenance(desired, record, is_over=True, now=now)
-    if _find_checkpoint_user(desired, observed) is not None:
+    if _find_checkpoint_conflict(desired, observed) is not None:
         return _apply_claim(desired, is_needed=False)
     made = Create(driver.make(desired, record.run, record.attempt), must_be_owned=True)
     return (*_apply_claim(desired, is_needed=True), made)
@@ -120,7 +127,7 @@ def _plan_expiry(desired: PipelineSpec, record: RunState, *, moment: str) -> tup
     return (Delete("Pipeline", desired.name, desired.uid),)
 
 
-def _find_checkpoint_user(desired: PipelineSpec, observed: Observed) -> str | None:
+def _find_checkpoint_conflict(desired: PipelineSpec, observed: PipelineObservation) -> str | None:
     """Describe another user of the checkpoint, or the older Pipeline that it belongs to."""
     if desired.checkpoint is None:
         return None
@@ -132,32 +139,33 @@ def _find_checkpoint_user(desired: PipelineSpec, observed: Observed) -> str | No
     return f"The checkpoint is still in use by pod {found}" if found is not None else None
 
 
-def _phase(desired: PipelineSpec, record: RunState, pod: Pod | None, observed: Observed) -> Phase:
+def _phase(desired: PipelineSpec, record: RunState, pod: Pod | None, observed: PipelineObservation) -> Phase:
     if pod is not None and pod.uid != record.ended_uid:
         return phase_of_driver(record, pod, observed.executors.get(pod.uid, Executors()))
-    return phase_between_drivers(desired, record, _find_checkpoint_user(desired, observed), observed.rejection)
+    return phase_between_drivers(desired, record, _find_checkpoint_conflict(desired, observed), observed.rejection)
 
 
-def _show(
-    resource: Resource, desired: PipelineSpec, record: RunState, phase: Phase, observed: Observed, now: str
-) -> Plan:
+def _build_status(
+    resource: Resource, desired: PipelineSpec, record: RunState, phase: Phase, observed: PipelineObservation, now: str
+) -> dict[str, Any]:
     before, pod = resource.get("status") or {}, observed.drivers.get(desired.driver)
-    ours = pod if pod is not None and pod.owner == desired.uid else None
-    reported = (observed.progress or ours.termination.progress) if ours is not None else None
-    shown = {
+    own_pod = pod if pod is not None and pod.owner == desired.uid else None
+    reported = (observed.progress or own_pod.termination.progress) if own_pod is not None else None
+    status_fields = {
         "phase": phase.name,
         **states.write_run_state(record),
         **progress.status_fields(reported, before, observed.state),
         **({"driver": desired.driver} if pod is not None else {}),
-        **_count(ours, observed),
+        **_count(own_pod, observed),
     }
     if desired.cron is not None and not desired.is_suspended:
         found = schedule.following(desired.cron, parse_time(now))
-        shown["nextRunAt"] = found.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return Plan((), build_status(resource, (_accepted(None, observed.rejection), ready_condition(phase)), shown, now))
+        status_fields["nextRunAt"] = found.strftime("%Y-%m-%dT%H:%M:%SZ")
+    conditions = (_accepted(None, observed.rejection), ready_condition(phase))
+    return build_status(resource, conditions, status_fields, now)
 
 
-def _count(pod: Pod | None, observed: Observed) -> dict[str, int]:
+def _count(pod: Pod | None, observed: PipelineObservation) -> dict[str, int]:
     """Return the number of running executors, if the driver has requested any."""
     found = observed.executors.get(pod.uid) if pod is not None else None
     return {"executors": found.running} if found is not None else {}

@@ -19,11 +19,11 @@ def check(cron: str) -> None:
     except StopIteration:
         why = why or "it never matches"
     if why is not None:
-        raise ValueError(f'schedule "{cron}" is not a valid cron expression ({why}); example: "*/10 * * * *"')
+        raise ValueError(f'spec.schedule "{cron}" is not a valid cron expression ({why}); example: "*/10 * * * *"')
 
 
 def following(cron: str, moment: datetime) -> datetime:
-    """Return the first scheduled time after a moment."""
+    """Return the next scheduled time after `moment`."""
     return next(CronSim(cron, moment.astimezone(UTC)))
 
 

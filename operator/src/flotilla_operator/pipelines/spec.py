@@ -13,9 +13,9 @@ from flotilla.units import parse_size
 from flotilla_operator.names import API_VERSION, COMPONENT, GROUP, INSTANCE, MANAGED_BY, NAME, OPERATOR, PART_OF
 from flotilla_operator.pipelines import schedule
 
-DRIVER, EXECUTOR = "spark-driver", "spark-executor"
-DRIVERS = {PART_OF: "flotilla", COMPONENT: DRIVER}  # labels of all drivers, also of other installations
-EXECUTORS = {PART_OF: "flotilla", COMPONENT: EXECUTOR}
+SPARK_DRIVER, SPARK_EXECUTOR = "spark-driver", "spark-executor"  # container names, and values of the label COMPONENT
+DRIVER_LABELS = {PART_OF: "flotilla", COMPONENT: SPARK_DRIVER}  # of all drivers, also of other installations
+EXECUTOR_LABELS = {PART_OF: "flotilla", COMPONENT: SPARK_EXECUTOR}
 PIPELINE_LABEL = f"{GROUP}/pipeline"  # name of the Pipeline of a pod
 CHECKPOINT = f"{GROUP}/checkpoint"  # annotation of drivers: the checkpoint in use
 BATCH, STREAM = "Batch", "Stream"
@@ -24,8 +24,8 @@ DELETE = "Delete"
 CHECKPOINT_PATH = "/checkpoint"
 _MEMORY_MIN = 1 << 30
 _RETRIES = 3
-# A change of these fields starts a new run of a batch.
-_RUN_FIELDS = ("application", "topics", "arguments", "mode", "image", "env")
+# Without a schedule, a change of these fields starts a new run.
+RUN_FIELDS = ("application", "topics", "arguments", "mode", "image", "env")
 # Set by the operator: the spec has a field for it, or it would give pods more permissions.
 _RESERVED = (
     "spark.driver.bindAddress",
@@ -128,8 +128,8 @@ class PipelineSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the fields that start a new run when they change."""
-        counted = {key: self.spec[key] for key in _RUN_FIELDS if self.spec.get(key) is not None}
+        """Digest of the fields that start a new run when they change, unless there is a schedule."""
+        counted = {key: self.spec[key] for key in RUN_FIELDS if self.spec.get(key) is not None}
         return digest({**counted, "checkpoint": self.checkpoint})
 
     @property
@@ -189,7 +189,7 @@ def check(spec: Mapping[str, Any]) -> None:
         schedule.check(spec["schedule"])
     for role in ("driver", "executors"):
         if memory_bytes(spec, role) < _MEMORY_MIN:
-            raise ValueError(f"{role}.memory must be at least 1Gi")
+            raise ValueError(f"spec.{role}.memory must be at least 1Gi")
     _check_settings(spec)
 
 
@@ -197,21 +197,24 @@ def _check_settings(spec: Mapping[str, Any]) -> None:
     """Reject settings that the operator sets itself; raises ValueError."""
     invalid = sorted(name for name in spec.get("sparkConf") or {} if not _PROPERTY.fullmatch(name))
     if invalid:
-        raise ValueError(f"sparkConf: names must match {_PROPERTY.pattern}: {', '.join(map(repr, invalid))}")
+        names = ", ".join(map(repr, invalid))
+        raise ValueError(f"spec.sparkConf contains invalid names: {names}; names must match {_PROPERTY.pattern}")
     reserved = sorted(name for name in spec.get("sparkConf") or {} if _is_reserved(name))
     if reserved:
-        raise ValueError(f"sparkConf has properties that the operator sets; remove them: {', '.join(reserved)}")
+        raise ValueError(
+            f"spec.sparkConf contains properties that the operator sets; remove them: {', '.join(reserved)}"
+        )
     taken = sorted(one["name"] for one in spec.get("env") or () if _is_set_variable(one["name"]))
     if taken:
-        raise ValueError(f"env has variables that the operator sets; remove them: {', '.join(taken)}")
+        raise ValueError(f"spec.env contains variables that the operator sets; remove them: {', '.join(taken)}")
     if "builtIn" not in (spec.get("application") or {}):
         return
     fixed = [one for one in spec.get("arguments") or () if one.partition("=")[0] in _SET_ARGUMENTS]
     if fixed:
         why = "which the operator sets from mode, checkpoint and run; remove it"
-        raise ValueError(f"arguments has {fixed[0]}, {why}")
+        raise ValueError(f"spec.arguments contains {fixed[0]}, {why}")
     if has_stored_output(spec) and spec["application"]["builtIn"] == "log_stats" and not spec.get("checkpoint"):
-        raise ValueError("checkpoint is required for log_stats with --to-topic or --to-parquet")
+        raise ValueError("spec.checkpoint is required for log_stats with --to-topic or --to-parquet")
 
 
 def has_stored_output(spec: Mapping[str, Any]) -> bool:

@@ -1,11 +1,12 @@
 """State machine of a Pipeline: runs and attempts. Pure.
 
-A run is one execution of the application: a stream has one, a schedule starts one each time. An attempt is one driver
-of a run.
+A run is one execution of the application. A schedule starts one each time; without a schedule, the first one starts at
+once, and another one when the fields in `spec.RUN_FIELDS` or the location of the checkpoint change. An attempt is one
+driver of a run.
 
 Every decision is written to the status first, and a later reconcile acts on it. So an operator that crashes at any time
 neither forgets an attempt nor counts one twice. The driver pod has the same name in all attempts, and an attempt starts
-only when no such pod exists, so there are never two drivers.
+only when no such pod exists, so a Pipeline never has two drivers. `plan` compares checkpoints with other Pipelines.
 """
 
 from collections.abc import Mapping
@@ -16,11 +17,19 @@ from typing import Any
 from flotilla_operator.brokers.pods import failure_of
 from flotilla_operator.pipelines import driver, schedule
 from flotilla_operator.pipelines.progress import TerminationMessage, read_termination_message
-from flotilla_operator.pipelines.spec import ALWAYS, CHECKPOINT, DRIVER, ON_FAILURE, STREAM, PipelineSpec, parse_time
+from flotilla_operator.pipelines.spec import (
+    ALWAYS,
+    CHECKPOINT,
+    ON_FAILURE,
+    SPARK_DRIVER,
+    STREAM,
+    PipelineSpec,
+    parse_time,
+)
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 _FAILURE_MAX = 2000
-STEADY_S = 600  # after a stream has run this long, a failure counts as the first one
+BACKOFF_RESET_S = 600  # after a stream has run this long, a failure counts as the first one
 
 Resource = Mapping[str, Any]
 
@@ -76,11 +85,11 @@ class Pod:
     checkpoint: str | None = None
     address: str | None = None
     is_terminating: bool = False
-    is_placed: bool = False  # scheduled to a node
-    made_at: str | None = None
+    is_scheduled: bool = False  # to a node
+    created_at: str | None = None
     started_at: str | None = None
     finished_at: str | None = None
-    waiting_for: str | None = None  # why it does not start
+    start_error: str | None = None  # why it does not start
     termination: TerminationMessage = field(default_factory=TerminationMessage)
 
     @property
@@ -94,7 +103,7 @@ def read_pod(resource: Resource) -> Pod:
     metadata, status = resource["metadata"], resource.get("status") or {}
     annotations = metadata.get("annotations") or {}
     containers = {one["name"]: one for one in status.get("containerStatuses") or ()}  # sidecars may be injected
-    state = containers.get(DRIVER, {}).get("state") or {}
+    state = containers.get(SPARK_DRIVER, {}).get("state") or {}
     ended = state.get("terminated") or {}
     phase = status.get("phase", PENDING)
     if ended and phase == RUNNING:  # sidecars may keep running
@@ -102,7 +111,7 @@ def read_pod(resource: Resource) -> Pod:
     scheduled: Mapping[str, Any] = next(
         (one for one in status.get("conditions") or () if one["type"] == "PodScheduled"), {}
     )
-    unplaced = scheduled.get("message") if scheduled.get("status") == "False" else None
+    scheduling_error = scheduled.get("message") if scheduled.get("status") == "False" else None
     return Pod(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -113,11 +122,11 @@ def read_pod(resource: Resource) -> Pod:
         checkpoint=annotations.get(CHECKPOINT),
         address=status.get("podIP"),
         is_terminating="deletionTimestamp" in metadata,
-        is_placed=bool((resource.get("spec") or {}).get("nodeName")),
-        made_at=metadata.get("creationTimestamp"),
+        is_scheduled=bool((resource.get("spec") or {}).get("nodeName")),
+        created_at=metadata.get("creationTimestamp"),
         started_at=(state.get("running") or {}).get("startedAt") or ended.get("startedAt") or status.get("startTime"),
         finished_at=ended.get("finishedAt"),
-        waiting_for=failure_of(status) or unplaced,
+        start_error=failure_of(status) or scheduling_error,
         termination=_read_end(metadata["name"], {**status, "phase": phase}, ended),
     )
 
@@ -128,7 +137,7 @@ def _read_end(pod: str, status: Mapping[str, Any], ended: Mapping[str, Any]) -> 
     if message.failure is not None or status.get("phase") != FAILED:
         return message
     if ended.get("reason") == "OOMKilled":
-        text = "The driver exceeded its memory limit (OOMKilled); increase driver.memory"
+        text = "The driver exceeded its memory limit (OOMKilled); increase spec.driver.memory"
     elif status.get("message"):
         reason = f" ({status['reason']})" if status.get("reason") else ""
         text = f"The driver pod failed{reason}: {status['message']}"
@@ -182,7 +191,7 @@ def stop_reason(desired: PipelineSpec, pod: Pod) -> str | None:
 def end_attempt(desired: PipelineSpec, before: RunState, now: datetime, *, at: str, failure: str | None) -> RunState:
     """Record the end of an attempt, successful if there is no failure."""
     ran_s = (parse_time(at) - parse_time(before.started_at)).total_seconds() if before.started_at else 0
-    was_steady = desired.mode == STREAM and ran_s >= STEADY_S  # a batch has no result before its end
+    was_steady = desired.mode == STREAM and ran_s >= BACKOFF_RESET_S  # a batch has no result before its end
     failures = 0 if failure is None else (1 if was_steady else before.failures + 1)
     is_retry = is_retried(desired, failures)
     outcome = None if is_retry else (SUCCEEDED if failure is None else FAILED)

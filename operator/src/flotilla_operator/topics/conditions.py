@@ -21,8 +21,8 @@ def unknown(message: str) -> tuple[Condition, ...]:
     return tuple(Condition(one, UNKNOWN, "ManagersUnavailable", message) for one in _TYPES)
 
 
-def absent(problem: Problem) -> tuple[Condition, ...]:
-    """All conditions of a topic that does not exist, or whose spec is invalid."""
+def all_false(problem: Problem) -> tuple[Condition, ...]:
+    """All conditions if the topic does not exist, or the spec is invalid."""
     return tuple(Condition(one, FALSE, *problem) for one in _TYPES)
 
 
@@ -52,9 +52,9 @@ def _placed(topic: Topic, views: Sequence[PartitionView]) -> Condition:
 
 
 def _replicated(views: Sequence[PartitionView], broker_names: Mapping[str, str]) -> Condition:
-    missing = [f"{one.index} on {broker_names.get(broker, broker)}" for one in views for broker in one.missing]
-    if missing:
-        are = "is" if len(missing) == 1 else "are"
-        text = f"{count(len(missing), 'replica')} {are} unavailable or out of sync: {join_names(missing)}"
+    out_of_sync = [f"{one.index} on {broker_names.get(broker, broker)}" for one in views for broker in one.out_of_sync]
+    if out_of_sync:
+        are = "is" if len(out_of_sync) == 1 else "are"
+        text = f"{count(len(out_of_sync), 'replica')} {are} unavailable or out of sync: {join_names(out_of_sync)}"
         return Condition("FullyReplicated", FALSE, "UnderReplicated", text)
     return Condition("FullyReplicated", TRUE, "InSync", "All replicas are in sync")

@@ -23,10 +23,10 @@ def plan_mirrors(
     cluster: str,
     taken: frozenset[str] = frozenset(),
 ) -> tuple[Action, ...]:
-    """Create a mirror for each topic without an owner and a resource; delete mirrors of other topics.
+    """Create a mirror for each topic that has neither an owner nor a resource; delete mirrors that are not needed.
 
-    A mirror is deleted if its topic does not exist, or if another resource names it. `taken` has names that mirrors
-    must not get, such as those of Topics of other installations.
+    A mirror is deleted if its topic does not exist, or if another resource names the topic. `taken` contains names that
+    mirrors must not get, such as those of Topics of other installations.
     """
     known = list(resources)
     claimed = {name_of(one) for one in known if not is_mirror(one)}

@@ -23,22 +23,22 @@ _PARTIAL = {"CannotDecreasePartitions", "CannotChangeReplication"}  # the rest o
 
 
 @dataclass(frozen=True)
-class Observed:
+class TopicObservation:
     """Observed state that a plan depends on, besides the resource."""
 
     state: ClusterState | None  # None while managers are unavailable
-    managers_error: str = ""  # their error
+    managers_error: str = ""  # why managers are unavailable
     is_namespace_terminating: bool = False  # managers will not come back
     conflict: str | None = None  # an older resource for the same topic
     rejection: str | None = None  # error of the managers for this spec
     may_resend_rejected: bool = True  # whether to send a rejected spec again
     are_racks_registered: bool = True  # whether managers know the racks of all brokers
-    waiting_for: str | None = None  # error of the last attempt, which is retried
+    last_error: str | None = None  # error of the last attempt, which is retried
     broker_names: Mapping[str, str] = field(default_factory=dict, hash=False)  # pod names by broker id
     broker_count: int = 0  # number of brokers in the specs of all Broker resources
 
 
-def plan_topic(resource: Resource, observed: Observed, now: str) -> Plan:
+def plan_topic(resource: Resource, observed: TopicObservation, now: str) -> Plan:
     """Plan for one resource. `now` is the time in the format of Kubernetes."""
     is_deleted = "deletionTimestamp" in resource["metadata"]
     try:
@@ -46,17 +46,17 @@ def plan_topic(resource: Resource, observed: Observed, now: str) -> Plan:
     except ValueError as error:
         if is_deleted:  # a topic that an earlier spec created is kept
             return Plan(_remove_finalizer(resource))
-        return Plan((), build_status(resource, conditions.absent(("SpecInvalid", str(error))), {}, now))
+        return Plan((), build_status(resource, conditions.all_false(("SpecInvalid", str(error))), {}, now))
     if is_deleted:
         return Plan(_finalize(resource, spec, observed))
     if observed.state is None:
         kept = {key: value for key, value in (resource.get("status") or {}).items() if key != "conditions"}
-        shown = build_status(resource, conditions.unknown(observed.managers_error), kept, now)
-        return Plan(_update_finalizer(resource, spec), shown)
+        new_status = build_status(resource, conditions.unknown(observed.managers_error), kept, now)
+        return Plan(_update_finalizer(resource, spec), new_status)
     return _plan(resource, spec, observed.state, observed, now)
 
 
-def _plan(resource: Resource, spec: TopicSpec, state: ClusterState, observed: Observed, now: str) -> Plan:
+def _plan(resource: Resource, spec: TopicSpec, state: ClusterState, observed: TopicObservation, now: str) -> Plan:
     actions = list(_update_finalizer(resource, spec))
     topic = state.topics_by_name.get(spec.name)
     problem = _find_problem(spec, topic, observed) or _find_missing_brokers(spec, topic, state, observed)
@@ -65,8 +65,8 @@ def _plan(resource: Resource, spec: TopicSpec, state: ClusterState, observed: Ob
         problem = problem or _describe_put(topic, observed)
     if topic is None:
         missing = problem or ("Missing", f"Topic '{spec.name}' does not exist")
-        shown = build_status(resource, conditions.absent(missing), {"topicName": spec.name}, now)
-        return Plan(tuple(actions), shown)
+        new_status = build_status(resource, conditions.all_false(missing), {"topicName": spec.name}, now)
+        return Plan(tuple(actions), new_status)
     views = status.view_partitions(state, topic)
     status_fields = status.status_fields(topic, views, observed.broker_names)
     if problem is not None and problem[0] in _CONFLICTS:
@@ -75,19 +75,19 @@ def _plan(resource: Resource, spec: TopicSpec, state: ClusterState, observed: Ob
     return Plan(tuple(actions), build_status(resource, evaluated, status_fields, now))
 
 
-def _should_put(spec: TopicSpec, topic: Topic | None, problem: Problem | None, observed: Observed) -> bool:
+def _should_put(spec: TopicSpec, topic: Topic | None, problem: Problem | None, observed: TopicObservation) -> bool:
     if spec.is_mirror or (topic is not None and not spec.differs(topic)):
         return False
     return problem is None or problem[0] in _PARTIAL or (problem[0] == _REJECTED and observed.may_resend_rejected)
 
 
-def _describe_put(topic: Topic | None, observed: Observed) -> Problem:
-    if observed.waiting_for is not None:
-        return "Waiting", observed.waiting_for
+def _describe_put(topic: Topic | None, observed: TopicObservation) -> Problem:
+    if observed.last_error is not None:
+        return "Waiting", observed.last_error
     return ("Creating", "The topic is being created") if topic is None else ("Updating", "The topic is being updated")
 
 
-def _find_problem(spec: TopicSpec, topic: Topic | None, observed: Observed) -> Problem | None:
+def _find_problem(spec: TopicSpec, topic: Topic | None, observed: TopicObservation) -> Problem | None:
     """Return the reason and the message why the topic cannot match the spec."""
     if observed.conflict is not None:
         text = f"The topic '{spec.name}' is managed by {observed.conflict}"
@@ -96,7 +96,8 @@ def _find_problem(spec: TopicSpec, topic: Topic | None, observed: Observed) -> P
         return (_REJECTED, observed.rejection) if observed.rejection is not None else None
     if topic.owner not in {None, spec.owner}:
         text = f"The topic '{spec.name}' is owned by {topic.owner}"
-        return "OwnershipConflict", f"{text}; delete this resource, which owns no records"
+        release = "delete its owner with deletionPolicy Retain, or release it over the control API"
+        return "OwnershipConflict", f"{text}; delete this resource, which owns no records, or free the topic: {release}"
     immutable = _find_immutable(spec, topic)
     if immutable is None and observed.rejection is not None and (spec.differs(topic) or topic.state != READY):
         return _REJECTED, observed.rejection
@@ -115,7 +116,7 @@ def _find_immutable(spec: TopicSpec, topic: Topic) -> Problem | None:
 
 
 def _find_missing_brokers(
-    spec: TopicSpec, topic: Topic | None, state: ClusterState, observed: Observed
+    spec: TopicSpec, topic: Topic | None, state: ClusterState, observed: TopicObservation
 ) -> Problem | None:
     """Return why a new topic must wait for brokers or racks: its replicas are placed at creation and never move.
 
@@ -134,7 +135,7 @@ def _find_missing_brokers(
 
 
 def _update_finalizer(resource: Resource, spec: TopicSpec) -> tuple[Action, ...]:
-    """Set the finalizer only with the policy Delete: without one, no deletion can hang."""
+    """Set the finalizer only with the policy Delete: without a finalizer, no deletion can hang."""
     current = tuple(resource["metadata"].get("finalizers") or ())
     if spec.deletes and FINALIZER not in current:
         return (SetFinalizers((*current, FINALIZER)),)
@@ -146,7 +147,7 @@ def _remove_finalizer(resource: Resource) -> tuple[Action, ...]:
     return (SetFinalizers(tuple(one for one in current if one != FINALIZER)),) if FINALIZER in current else ()
 
 
-def _finalize(resource: Resource, spec: TopicSpec, observed: Observed) -> tuple[Action, ...]:
+def _finalize(resource: Resource, spec: TopicSpec, observed: TopicObservation) -> tuple[Action, ...]:
     """Delete the topic if the policy says so and it is certainly the resource's own, then remove the finalizer."""
     remove = _remove_finalizer(resource)
     if not remove or observed.is_namespace_terminating or not spec.deletes:

@@ -82,12 +82,12 @@ def _read_retention(retention: Mapping[str, str]) -> list[tuple[str, int | None]
     return found
 
 
-def _read_limit(retention: Mapping[str, str], field: str, none: str, parse: Callable[[str], int]) -> int | None:
-    """Return a limit of the retention; None if the field has the value `none`. Raises ValueError."""
+def _read_limit(retention: Mapping[str, str], field: str, unlimited: str, parse: Callable[[str], int]) -> int | None:
+    """Return a limit of the retention; None if the field has the value `unlimited`. Raises ValueError."""
     try:
-        return None if retention[field] == none else parse(retention[field])
+        return None if retention[field] == unlimited else parse(retention[field])
     except ValueError as error:
-        raise ValueError(f"retention.{field} is invalid: {error}") from error
+        raise ValueError(f"spec.retention.{field} is invalid: {error}") from error
 
 
 def name_of(resource: Resource) -> str:

@@ -34,6 +34,6 @@ def _partition_fields(one: PartitionView, broker_names: Mapping[str, str]) -> di
     if one.leader is not None:
         found["leader"] = broker_names.get(one.leader, one.leader)
     found["replicas"] = [broker_names.get(broker, broker) for broker in one.members]
-    if one.missing:
-        found["missing"] = [broker_names.get(broker, broker) for broker in one.missing]
+    if one.out_of_sync:
+        found["missing"] = [broker_names.get(broker, broker) for broker in one.out_of_sync]
     return {**found, "lag": one.lag, "messages": one.messages, "bytes": one.bytes}

@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any
 
-from flotilla_operator.brokers.spec import BROKER, BrokerDefaults, BrokerSet
+from flotilla_operator.brokers.spec import BROKER_COMPONENT, BrokerDefaults, BrokerSet
 from flotilla_operator.names import MANAGED_BY, OPERATOR, PART_OF
 
 CLIENT_PORT, PEER_PORT = 8090, 8091
@@ -62,7 +62,7 @@ def make_disruption_budget(cluster: BrokerDefaults, owners: list[dict[str, Any]]
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {
-            "name": f"{cluster.name}-{BROKER}",
+            "name": f"{cluster.name}-{BROKER_COMPONENT}",
             "namespace": cluster.namespace,
             "labels": {**cluster.labels, MANAGED_BY: OPERATOR, PART_OF: "flotilla"},
             "ownerReferences": [{**owner, "controller": False} for owner in owners],

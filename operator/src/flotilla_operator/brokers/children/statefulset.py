@@ -12,7 +12,7 @@ import msgspec
 
 from flotilla_operator import pod_security
 from flotilla_operator.brokers.children.objects import CLIENT_PORT, PEER_PORT, config_digest
-from flotilla_operator.brokers.spec import BROKER, BrokerSet, spread
+from flotilla_operator.brokers.spec import BROKER_COMPONENT, BrokerSet, spread
 from flotilla_operator.names import GROUP
 
 _DIGEST = f"{GROUP}/digest"  # of the spec that was applied
@@ -115,7 +115,7 @@ def _pod_spec(desired: BrokerSet) -> dict[str, Any]:
     }
     return {
         "serviceAccountName": template.get("serviceAccountName") or desired.name,
-        **pod_security.POD,
+        **pod_security.POD_SPEC,
         "terminationGracePeriodSeconds": template.get("terminationGracePeriodSeconds", 60),
         **{key: value for key, value in optional.items() if value},
         "containers": [_container(desired)],
@@ -125,11 +125,11 @@ def _pod_spec(desired: BrokerSet) -> dict[str, Any]:
 
 def _container(desired: BrokerSet) -> dict[str, Any]:
     return {
-        "name": BROKER,
+        "name": BROKER_COMPONENT,
         "image": desired.image,
         "imagePullPolicy": desired.image_pull_policy,
         "args": ["python3", "-m", "flotilla_broker"],
-        "securityContext": pod_security.CONTAINER,
+        "securityContext": pod_security.CONTAINER_SECURITY_CONTEXT,
         "ports": [
             {"name": "client", "containerPort": CLIENT_PORT},
             {"name": "peer", "containerPort": PEER_PORT},

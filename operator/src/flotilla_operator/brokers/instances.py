@@ -1,4 +1,4 @@
-"""Members of a set: each pod, the broker in it, and its phase. Pure.
+"""Instances of a set: each pod, the broker in it, and its phase. Pure.
 
 The identity of a broker is its id, which is on its disk; a pod is only where it runs.
 """
@@ -14,10 +14,14 @@ from flotilla_operator.conditions import count, join_names
 
 PENDING, STARTING, RUNNING, LAGGING = "Pending", "Starting", "Running", "Lagging"
 UNREACHABLE, FAILED, LEAVING, DISK_LOST = "Unreachable", "Failed", "Leaving", "DiskLost"
+LOSS_ADVICE = (
+    "Lost replicas cannot be re-created yet; copy the records of the affected topics to new topics, "
+    "then delete the affected topics"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class BrokerInstance:
     """An ordinal of the StatefulSet: its pod, if it exists, and the broker that runs in it."""
 
     name: str
@@ -26,41 +30,49 @@ class Member:
     broker: Broker | None
     phase: str
     message: str = ""
-    here: tuple[Broker, ...] = ()  # all brokers registered at this address and not removed
+    registered: tuple[Broker, ...] = ()  # all brokers registered at this address and not removed
     lost: tuple[Broker, ...] = ()  # those of them whose disk was lost: another broker runs at their address
 
 
-def find_members(
+def find_instances(
     desired: BrokerSet, ordinal_count: int, pods: tuple[Pod, ...], state: ClusterState | None
-) -> tuple[Member, ...]:
-    """Find the members of a set: the first `ordinal_count` ordinals, and all further pods."""
+) -> tuple[BrokerInstance, ...]:
+    """Find the instances of a set: the first `ordinal_count` ordinals, and all further pods."""
     by_ordinal = {pod.ordinal: pod for pod in pods}
     ordinals = sorted({*range(ordinal_count), *by_ordinal})
-    return tuple(_find(desired, at, by_ordinal.get(at), state) for at in ordinals)
+    return tuple(_find(desired, ordinal, by_ordinal.get(ordinal), state) for ordinal in ordinals)
 
 
-def _find(desired: BrokerSet, ordinal: int, pod: Pod | None, state: ClusterState | None) -> Member:
+def _find(desired: BrokerSet, ordinal: int, pod: Pod | None, state: ClusterState | None) -> BrokerInstance:
     name = desired.pod(ordinal)
-    here = () if state is None else tuple(one for one in state.brokers if one.host == desired.host(name))
-    current = _current(here, state) if state is not None else None
+    at_address = () if state is None else tuple(one for one in state.brokers if one.host == desired.host(name))
+    current = _current(at_address, state) if state is not None else None
     phase, message = _phase(pod, current, state)
-    known = tuple(one for one in here if not one.removed)
+    registered = tuple(one for one in at_address if not one.removed)
     is_certain = state is not None and current is not None and _has_fresh_report(current, state)
-    lost = tuple(one for one in known if one is not current and not one.active) if is_certain else ()
-    return Member(
-        name=name, ordinal=ordinal, pod=pod, broker=current, phase=phase, message=message, here=known, lost=lost
+    lost = tuple(one for one in registered if one is not current and not one.active) if is_certain else ()
+    return BrokerInstance(
+        name=name,
+        ordinal=ordinal,
+        pod=pod,
+        broker=current,
+        phase=phase,
+        message=message,
+        registered=registered,
+        lost=lost,
     )
 
 
-def _current(here: tuple[Broker, ...], state: ClusterState) -> Broker | None:
+def _current(at_address: tuple[Broker, ...], state: ClusterState) -> Broker | None:
     """Find the current broker of an address: the one with the latest heartbeat, or the last one that registered."""
 
-    def age(at: int) -> tuple[bool, bool, float, int]:
-        report = state.reports.get(here[at].id)
+    def age(index: int) -> tuple[bool, bool, float, int]:
+        broker = at_address[index]
+        report = state.reports.get(broker.id)
         seconds = report.seconds_ago if report is not None else float("inf")
-        return here[at].removed, not here[at].active, seconds, -at
+        return broker.removed, not broker.active, seconds, -index
 
-    return here[min(range(len(here)), key=age)] if here else None
+    return at_address[min(range(len(at_address)), key=age)] if at_address else None
 
 
 def _has_fresh_report(broker: Broker, state: ClusterState) -> bool:
@@ -75,8 +87,8 @@ def _phase(pod: Pod | None, broker: Broker | None, state: ClusterState | None) -
         return LEAVING, "The broker is shutting down and transferring leadership"
     if pod.failure is not None:
         return FAILED, f"The container does not run: {pod.failure}"
-    if pod.waiting_for is not None:
-        return PENDING, f"The pod is not scheduled: {pod.waiting_for}"
+    if pod.scheduling_error is not None:
+        return PENDING, f"The pod is not scheduled: {pod.scheduling_error}"
     return _phase_of_broker(broker, state, is_ready=pod.is_ready)
 
 
@@ -99,19 +111,23 @@ def _describe_silence(report: Report | None) -> str:
     return text if report is None else f"{text} for {report.fresh_s:g} s"
 
 
-def rack_of(member: Member, topology_key: str, nodes: Mapping[str, Mapping[str, Any]]) -> str | None:
+def rack_of(instance: BrokerInstance, topology_key: str, nodes: Mapping[str, Mapping[str, Any]]) -> str | None:
     """Return the rack of a broker. Kubernetes 1.35 copies zone and region to pods; other labels are on the node."""
-    if member.pod is None:
+    if instance.pod is None:
         return None
-    node = nodes.get(member.pod.node or "", {})
-    return member.pod.labels.get(topology_key) or ((node.get("metadata") or {}).get("labels") or {}).get(topology_key)
+    node = nodes.get(instance.pod.node or "", {})
+    return instance.pod.labels.get(topology_key) or ((node.get("metadata") or {}).get("labels") or {}).get(topology_key)
 
 
-def describe_loss(member: Member, broker: Broker, state: ClusterState) -> str:
-    """Describe the replicas that were lost with a disk."""
+def describe_phase(instance: BrokerInstance) -> str:
+    """Describe the phase of a broker."""
+    return f"{instance.name} is {instance.phase}{': ' if instance.message else ''}{instance.message}"
+
+
+def describe_loss(instance: BrokerInstance, broker: Broker, state: ClusterState) -> str:
+    """Describe the replicas that were lost with a disk. `LOSS_ADVICE` is what to do."""
     held = state.partitions_by_broker.get(broker.id, ())
-    text = f"The disk of {member.name} was lost with {count(len(held), 'replica')}: {join_names(held)}"
-    return f"{text}; replicas cannot be re-created, so their partitions stay under-replicated"
+    return f"The disk of {instance.name} was lost with {count(len(held), 'replica')}: {join_names(held)}"
 
 
 def name_brokers(state: ClusterState | None) -> Mapping[str, str]:
@@ -120,6 +136,5 @@ def name_brokers(state: ClusterState | None) -> Mapping[str, str]:
         return {}
     names = {}
     for one in state.brokers:
-        pod = one.host.partition(".")[0]
-        names[one.id] = pod if one.active else f"{pod} ({one.id[:8]}, inactive)"
+        names[one.id] = one.pod if one.active else f"{one.pod} ({one.id[:8]}, inactive)"
     return names
