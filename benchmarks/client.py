@@ -25,10 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from measurement import cpu, percentiles, raw_rate
 
-from flotilla import Client
-from flotilla.client.consumer import Consumer
-from flotilla.client.deliveries import Delivery
-from flotilla.client.producer import Producer
+from flotilla import Client, Consumer, Delivery, Producer
 from support.clientload import open_producer
 from support.fleet import Fleet
 

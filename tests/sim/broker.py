@@ -213,9 +213,9 @@ class SimBroker:
 
     # -- the network --------------------------------------------------------------------------------------
 
-    def deliver(self, sender: str, parcel: tuple[bytes, Any]) -> None:
+    def deliver(self, sender: str, sent: tuple[bytes, Any]) -> None:
         """Receive a message from the network."""
-        key, data = parcel
+        key, data = sent
         message = self._codec.decode(data)
         self.happen(lambda: self.engine.receive(self._clock.now, sender, key, message))
 

@@ -108,6 +108,6 @@ def test_session_of_an_application_shows_no_progress_bars() -> None:
 def test_unreachable_server_and_unreadable_token_file_are_reported_in_one_line(tmp_path: Path) -> None:
     done = call("log_stats", "logs")
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
-    assert "no manager answers" in done.stderr
+    assert "no manager responded" in done.stderr
     done = call("log_stats", "logs", "--token-file", str(tmp_path / "none"))
     assert "cannot be read: No such file" in done.stderr

@@ -175,5 +175,5 @@ def test_schema_of_the_user_is_rejected(spark: SparkSession, fleet: Fleet, topic
 def test_unreachable_server_is_reported_with_its_address(spark: SparkSession) -> None:
     """After the timeout."""
     text = error_text(lambda: read(spark, "http://127.0.0.1:9", "orders").count())
-    assert "no manager answers" in text
+    assert "no manager responded" in text
     assert "127.0.0.1:9" in text

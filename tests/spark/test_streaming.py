@@ -34,7 +34,7 @@ def test_micro_batches_respect_the_limit_and_a_restart_continues_from_the_checkp
     fill(client, name, b"a900")
     client.topics.grow(name, 3)
     fill(client, name, b"c0", b"c1", partition=2)
-    assert run() == [1, 2], "where a new partition begins is noted first"
+    assert run() == [1, 2], "the start of a new partition is recorded first"
     found = values_of(client, f"{name}-out")
     wanted = [b"a%d" % at for at in range(901)] + [b"b%d" % at for at in range(300)] + [b"c0", b"c1"]
     assert sorted(found) == sorted(wanted)
@@ -58,7 +58,7 @@ def test_starting_offsets_are_kept_if_the_first_micro_batches_are_repeated(
     for file in ("1", ".1.crc"):
         (checkpoint / "commits" / file).unlink()  # as if killed before the commit
     assert run() == [10]
-    assert len(values_of(client, f"{name}-out")) == 10, "what was stored is recognised"
+    assert len(values_of(client, f"{name}-out")) == 10, "stored records are recognised"
     for file in ("1", ".1.crc"):
         (checkpoint / "commits" / file).unlink()
     client.topics.delete_records(name, {0: 4})

@@ -111,7 +111,7 @@ def idle_rules(fast: Iterable[str], app: FastAPI, rules: Sequence[Rule]) -> list
 def routes_of(app: FastAPI) -> Iterator[tuple[str, str]]:
     """Iterate over all FastAPI routes."""
     for route in _flat(app.routes):
-        assert isinstance(route, Route), f"{route} is no route: teach the gate about it, and this test"
+        assert isinstance(route, Route), f"{route} is not a route: add it to the Authorizer and to this test"
         for method in sorted(route.methods or ()):
             yield method, route.path
 

@@ -10,7 +10,7 @@ from flotilla.client.deliveries import Delivery
 from flotilla.client.engine import Engine
 from flotilla.client.errors import DeliveryFailed, Refused, TopicMissing
 from flotilla.client.producer import AsyncProducer
-from flotilla.client.router import AppendResult
+from flotilla.protocol.appends import AppendResult
 from flotilla.records import Buffer, Compression, decode
 
 

@@ -50,7 +50,7 @@ class Client:
         """Drop everything: it is no member, and has to join."""
         self.life, self.holds, self.revoked, self.waits_for = None, {}, frozenset(), None
 
-    def hear(self, answer: "Response", episodes: "count[int]") -> None:
+    def receive(self, answer: "Response", episodes: "count[int]") -> None:
         """Work on assigned partitions, finish revoked ones, and stop all others."""
         assignment = answer.assignment
         kept = {tp: hold for tp, hold in self.holds.items() if tp in (*assignment.assigned, *assignment.revoked)}
@@ -152,7 +152,7 @@ class GroupSimulation:
             return
         answer = self._handle(request)
         if is_answered and answer is not None and client.waits_for is request:
-            client.hear(answer, self._numbers)
+            client.receive(answer, self._numbers)
 
     def _expected(self, request: Request) -> type[Exception] | None:
         life = self._lives.get(request.client.id)

@@ -36,7 +36,7 @@ class Producer:
     records: int = 5
     padding: int = 0  # bytes added to each record
     pause_s: float = 0.0
-    patience_s: float = 20.0  # afterwards, the outcome stays unknown
+    retry_s: float = 20.0  # afterwards, the outcome stays unknown
     sends: list[Send] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ class Producer:
             self._epoch, self._sequence = self._epoch + 1, 0
 
     async def _deliver(self, batch: bytearray) -> tuple[Outcome, int | None]:
-        deadline = time.monotonic() + self.patience_s
+        deadline = time.monotonic() + self.retry_s
         doubtful = False
         while time.monotonic() < deadline:
             try:

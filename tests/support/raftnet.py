@@ -251,10 +251,10 @@ class Node:
 
     def send(self, peer: str, key: bytes, message: Message) -> None:
         """Put a message on the wire, encoded."""
-        parcel = WireMessage(self.name, peer, key, encode_message(message))
-        self.net.sent.append(parcel)
+        sent = WireMessage(self.name, peer, key, encode_message(message))
+        self.net.sent.append(sent)
         if self.net.is_connected(self.name, peer):
-            self.net.wire.append(parcel)
+            self.net.wire.append(sent)
 
     def is_writable(self, peer: str) -> bool:
         """Return whether a connection accepts large messages."""
@@ -352,13 +352,13 @@ class Net:
     ) -> list[WireMessage]:
         """Take messages off the wire, in order: to deliver them later, twice, or never."""
         taken, left = list[WireMessage](), deque[WireMessage]()
-        for parcel in self.wire:
+        for sent in self.wire:
             wanted = (
-                (sender is None or parcel.sender == sender.name)
-                and (to is None or parcel.to == to.name)
-                and isinstance(parcel.message, kind)
+                (sender is None or sent.sender == sender.name)
+                and (to is None or sent.to == to.name)
+                and isinstance(sent.message, kind)
             )
-            (taken if wanted else left).append(parcel)
+            (taken if wanted else left).append(sent)
         self.wire = left
         return taken
 
@@ -367,18 +367,18 @@ class Net:
     ) -> int:
         """Count the messages that a broker has ever sent, delivered or not."""
         return sum(
-            (sender is None or parcel.sender == sender.name)
-            and (to is None or parcel.to == to.name)
-            and isinstance(parcel.message, kind)
-            for parcel in self.sent
+            (sender is None or sent.sender == sender.name)
+            and (to is None or sent.to == to.name)
+            and isinstance(sent.message, kind)
+            for sent in self.sent
         )
 
-    def deliver(self, *parcels: WireMessage) -> None:
+    def deliver(self, *messages: WireMessage) -> None:
         """Deliver messages, and run the receiver after each."""
-        for parcel in parcels:
-            node = self._by_name[parcel.to]
+        for sent in messages:
+            node = self._by_name[sent.to]
             if node.up:
-                node.engine.receive(self.now, parcel.sender, parcel.key, parcel.message)
+                node.engine.receive(self.now, sent.sender, sent.key, sent.message)
                 node.turn()
 
     def inject(self, sender: Node, to: Node, message: Message) -> None:
@@ -389,11 +389,11 @@ class Net:
         """Deliver messages, and those that result from them, until the wire is empty; messages to some brokers stay."""
         names = {node.name for node in without}
         for _ in range(_ROUNDS_MAX):
-            parcel = next((parcel for parcel in self.wire if parcel.to not in names), None)
-            if parcel is None:
+            sent = next((sent for sent in self.wire if sent.to not in names), None)
+            if sent is None:
                 return
-            self.wire.remove(parcel)
-            self.deliver(parcel)
+            self.wire.remove(sent)
+            self.deliver(sent)
         raise AssertionError("messages never come to an end")
 
     # -- time ---------------------------------------------------------------------------------------------
@@ -423,7 +423,7 @@ class Net:
                 other.turn()
         self.campaign(node)
         self.settle()
-        assert node.raft.has_committed_in_term, "it was not elected"
+        assert node.raft.has_committed_in_term, "the broker was not elected"
         return node
 
     def _end_quiescence(self) -> None:
@@ -455,7 +455,7 @@ class Net:
         leaders = [node for node in self.nodes if node.raft.has_committed_in_term]
         assert len(leaders) == 1, f"{len(leaders)} leaders"
         ends = {(n.partition.log.last_index, n.partition.applied_index, n.raft.term) for n in self.nodes}
-        assert len(ends) == 1, f"they do not agree: {ends}"
+        assert len(ends) == 1, f"the logs differ: {ends}"
         assert len({tuple(node.values) for node in self.nodes}) <= 1 or any(
             n.partition.start_offset for n in self.nodes
         )

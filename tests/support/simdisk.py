@@ -61,13 +61,13 @@ class SimFile:
     def lose(self, rng: random.Random, survive: float) -> None:
         """Keep what was synced, and a random part of the rest."""
         for change in self.pending:
-            fate = rng.random()
+            draw = rng.random()
             if isinstance(change, int):
-                if fate < survive:
+                if draw < survive:
                     del self.stable[change:]
-            elif fate < survive / 2:
+            elif draw < survive / 2:
                 _apply(self.stable, *change)
-            elif fate < survive:
+            elif draw < survive:
                 _tear(self.stable, *change, rng)
         self.pending = []
         self.data = bytearray(self.stable)

@@ -78,7 +78,7 @@ def copy(rows: DataFrame, url: str, topic: str, checkpoint: Path) -> list[int]:
 def finish(query: StreamingQuery) -> list[int]:
     """Wait for a finite query; return the number of rows of each micro-batch."""
     try:
-        assert query.awaitTermination(STREAM_S_MAX), "the query does not end"
+        assert query.awaitTermination(STREAM_S_MAX), "the query does not stop"
     finally:
         query.stop()
     return [one.numInputRows for one in query.recentProgress if one.numInputRows]

@@ -62,7 +62,7 @@ def follow(up: UpProcess, tour: Iterable[Step], folder: Path) -> tuple[list[Step
 
 
 def _adapt(command: str, up: UpProcess, ports: Mapping[str, str]) -> str:
-    mine = re.sub(r"pkill -9 (\S+)", lambda match: f"kill -9 {up.pids()[match[1]]}", command)
+    mine = re.sub(r"pkill -9 -x (\S+)", lambda match: f"kill -9 {up.pids()[match[1]]}", command)
     mine = re.sub("|".join(ports), lambda match: ports[match[0]], mine)
     return mine.replace(_URL, up.url).replace(_DATA, str(up.data))
 

@@ -44,14 +44,14 @@ class Step(NamedTuple):
     is_malformed: bool = False  # rejected by the framework
 
 
-def talk(url: str) -> list[str]:
+def transcribe(url: str) -> list[str]:
     """Send all requests; return the responses as lines."""
     with httpx.Client(base_url=url, timeout=30) as client:
-        says = _Talk(client)
+        says = _Transcript(client)
         return [says(step) for step in _steps()]
 
 
-class _Talk:
+class _Transcript:
     """Inserts values of earlier responses, and counts generations from the first join.
 
     Generations of a recreated group continue where those of the deleted one ended.

@@ -18,8 +18,8 @@ from flotilla_manager.planning import Campaign, CloseReplica, Command, OpenRepli
 from flotilla_manager.writer.broker_service import BrokerService
 from flotilla_manager.writer.brokers import BrokerRegistry
 from flotilla_manager.writer.commands import BrokerUnreachable, CommandFailed, Commands, StaleWriterRejected
+from flotilla_manager.writer.election import WriterElection
 from flotilla_manager.writer.groups import GroupCoordinator
-from flotilla_manager.writer.leadership import Leadership
 from flotilla_manager.writer.reconciler import BrokerReconciler
 from flotilla_manager.writer.registrations import RegistrationService
 from flotilla_manager.writer.reports import Heartbeat, ReplicaReport, Reports
@@ -156,23 +156,23 @@ class WriterHarness:
         self.store = store
         self.clock = clock
         self.brokers = brokers
-        self.behind: list[tuple[str, ...]] = []
+        self.outdated: list[tuple[str, ...]] = []
         self.database = AsyncMetadata(store, **options)
         self.metadata = MetadataCache(self._load, clock)
         self.reports = Reports(clock)
-        self.leadership = Leadership(self.database, url, clock=clock, on_taken=self.reports.forget_all)
+        self.election = WriterElection(self.database, url, clock=clock, on_taken=self.reports.forget_all)
         turn = asyncio.Lock()
         self.registered = BrokerRegistry(self.database, self.metadata, turn)
         commands = FakeCommands(brokers)
         self.reconciler = BrokerReconciler(
-            self.leadership,
+            self.election,
             self.database,
             self.metadata,
             self.reports,
             commands,
             self.registered,
             clock=clock,
-            on_behind=self.behind.append,
+            on_outdated=self.outdated.append,
         )
         self.topics = Topics(
             self.database,
@@ -183,12 +183,12 @@ class WriterHarness:
             brokers_min=1,
             random_bytes=store._random_bytes,
         )
-        topics = TopicService(self.leadership, self.topics, {})
+        topics = TopicService(self.election, self.topics, {})
         self.service = WriterServices(
-            leadership=self.leadership,
+            election=self.election,
             topics=topics,
             registrations=RegistrationService(
-                self.leadership,
+                self.election,
                 self.database,
                 self.metadata,
                 topics,
@@ -197,7 +197,7 @@ class WriterHarness:
                 random_bytes=store._random_bytes,
             ),
             brokers=BrokerService(
-                self.leadership,
+                self.election,
                 self.metadata,
                 self.registered,
                 self.reports,
@@ -206,10 +206,10 @@ class WriterHarness:
                 tokens=TokenCache(self.metadata),
             ),
             groups=GroupCoordinator(
-                self.leadership, self.database, self.metadata, clock=clock, random_bytes=store._random_bytes
+                self.election, self.database, self.metadata, clock=clock, random_bytes=store._random_bytes
             ),
             tokens=TokenService(
-                self.leadership, self.database, self.metadata, random_bytes=store._random_bytes, now_ms=lambda: 0
+                self.election, self.database, self.metadata, random_bytes=store._random_bytes, now_ms=lambda: 0
             ),
         )
 
@@ -220,8 +220,8 @@ class WriterHarness:
 
     @property
     def epoch(self) -> int:
-        assert self.leadership.epoch is not None
-        return self.leadership.epoch
+        assert self.election.epoch is not None
+        return self.election.epoch
 
     def add(self, count: int) -> list[FakeBroker]:
         """Add brokers that have not sent a heartbeat yet."""
@@ -229,7 +229,7 @@ class WriterHarness:
         self.brokers.update({broker.id: broker for broker in made})
         return made
 
-    async def hear(self, *brokers: FakeBroker) -> None:
+    async def receive_heartbeats(self, *brokers: FakeBroker) -> None:
         """Send heartbeats of these brokers, or of all that are not silent."""
         for broker in brokers or self.brokers.values():
             if not broker.is_silent:
@@ -238,15 +238,15 @@ class WriterHarness:
     async def reconcile(self) -> None:
         """Send heartbeats and reconcile, often enough for all pending commands."""
         for _ in range(4):
-            await self.hear()
+            await self.receive_heartbeats()
             await self.reconciler.reconcile(self.epoch)
 
     async def pass_time(self, seconds: float) -> None:
         """Move the clock second by second, with heartbeats and a reconciliation in each."""
         for _ in range(int(seconds)):
             self.clock.move(1.0)
-            await self.leadership.observe()
-            await self.hear()
+            await self.election.observe()
+            await self.receive_heartbeats()
             await self.reconciler.reconcile(self.epoch)
 
     async def create(self, name: str = "t", **options: Any) -> Topic:  # noqa: ANN401 - as TopicSpec has them
@@ -277,7 +277,7 @@ class Bench:
     async def writer(self, brokers: int = 3, url: str = "http://one:1") -> WriterHarness:
         """Create a manager that is the writer, with registered brokers."""
         made = self.manager(url)
-        await made.leadership.observe()
+        await made.election.observe()
         made.add(brokers)
         await made.reconcile()
         return made

@@ -62,7 +62,7 @@ MEMBER = {"member_id": "nobody", "generation": 1}
 PLACE = {"topic": "orders", "partition": 0}
 HOST = {"broker_host": "127.0.0.1:1"}
 ROWS = (
-    # What anybody may see. The columns are those of CALLERS:
+    # Public routes. The columns are those of CALLERS:
     #                                          no_token, invalid, produce, consume, admin, root, others, system
     *(Row(f"GET /{path}", OPEN) for path in ("healthz", "readyz", "metrics", "openapi.json", "favicon.ico", "docs")),
     Row("GET /docs/5/init.js", OPEN),
@@ -96,7 +96,7 @@ ROWS = (
     Row("POST /v1/append?topic=orders&partition=0", PRODUCE, bytes(encode([b"x"]))),
     Row("GET /v1/fetch?topic=orders&partition=0&offset=0", CONSUME),
     Row("GET /v1/tail?topic=orders&partition=999", CONSUME),
-    # Groups: who looks after them needs the scope on their topics, or admin on all.
+    # Groups: administration needs the scope on their topics, or admin on all.
     Row("GET /v1/groups", ANY),
     Row("GET /v1/groups/workers", CARE),
     Row("GET /v1/groups/workers/offsets", CARE),

@@ -337,7 +337,7 @@ def test_removed_replica_does_not_come_back(broker: BrokerProcess) -> None:
     assert broker.request("GET", path).status_code == 404
     assert broker.request("DELETE", f"{path}?writer_epoch=1").json()["code"] == "not_found"
     again = broker.request("PUT", path, json={"writer_epoch": 1, "topic": "gone", "members": [broker.id]})
-    assert (again.status_code, again.json()["code"]) == (409, "conflict"), "it would vote again in the same terms"
+    assert (again.status_code, again.json()["code"]) == (409, "conflict"), "it could vote twice in a term"
 
 
 def test_recreated_topic_waits_until_the_old_one_is_removed(broker: BrokerProcess) -> None:

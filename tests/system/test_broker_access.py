@@ -294,7 +294,7 @@ def test_access_table_arrives_with_heartbeats_and_survives_a_restart_without_man
         assert {shown for _, shown in manager.heard} == {SYSTEM["authorization"]}
         assert manager.heard[0][0]["access"] == ""
         wait_until("the broker to say so", lambda: manager.heard[-1][0]["access"] == manager.table.version, REVOKED_S)
-        assert manager.sent <= 2, "it is sent when it is another one, and not with every answer"
+        assert manager.sent <= 2, "the table is sent when it has changed, not with every response"
 
         manager.close()
         broker.kill()

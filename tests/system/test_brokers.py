@@ -155,7 +155,7 @@ def test_replica_with_a_damaged_entry_is_quarantined(tmp_path: Path) -> None:
         victim.wait_alive()
         (broken,) = victim.get("/v1/replicas")["broken"]
         assert broken["topic"] == "t"
-        assert "rebuild it from another replica" in broken["reason"]
+        assert "read another replica" in broken["reason"]
         answer = victim.request("GET", "/v1/fetch?topic=t&partition=0&offset=0&replica=any")
         assert (answer.status_code, answer.json()["code"]) == (503, "broken")
         order = {"writer_epoch": 1, "topic": "t", "members": [broker.id for broker in cluster.brokers]}
@@ -224,7 +224,7 @@ def test_new_partition_has_a_leader_as_soon_as_a_member_is_asked_to_campaign(tmp
         other = cluster.brokers[0]
         wait_until("the leader to be known", lambda: other.get(path)["leader"] == chosen.id)
         other.post(f"{path}/stand", {"writer_epoch": 1})
-        assert (chosen.get(path)["settled"], chosen.get(path)["term"]) == (True, term), "there is a leader, so it stays"
+        assert (chosen.get(path)["settled"], chosen.get(path)["term"]) == (True, term), "the existing leader stays"
 
 
 def test_commands_for_a_leader_name_the_current_one(tmp_path: Path) -> None:

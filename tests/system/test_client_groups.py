@@ -88,7 +88,7 @@ def test_group_continues_from_its_committed_offsets(fleet: Fleet, consumers: Con
     assert committed(fleet, "again") == {0: 4}
     with pytest.raises(RuntimeError, match="went wrong"):
         fail_at(consumers.make("again", group="again"), 6)
-    assert committed(fleet, "again") == {0: 6}, "what was not finished is not committed"
+    assert committed(fleet, "again") == {0: 6}, "unprocessed records are not committed"
     with consumers.make("again", group="again") as consumer:
         assert [record.offset for record in consumer.records(max_records=4, timeout_s=SOON_S)] == [6, 7, 8, 9]
 
@@ -144,7 +144,7 @@ def test_group_with_assigned_partitions_only_stores_offsets(fleet: Fleet, consum
 def test_members_share_partitions_and_each_record_is_read_once_in_order(fleet: Fleet, consumers: Consumers) -> None:
     """Members join and leave: each partition has one reader at a time, which finishes its records first."""
     create(fleet, "shared", PARTITIONS)
-    processed: list[tuple[int, int]] = []  # by anybody, in the order in which work on them began
+    processed: list[tuple[int, int]] = []  # by all members, in the order in which processing began
     readers: list[Reader] = []
     sent = 0
     for is_coming in (True, True, False, True, True, False, False, True):
@@ -193,7 +193,7 @@ def test_callbacks_report_assignments_and_allow_a_last_commit(fleet: Fleet, cons
         wait_until("a revocation", lambda: first.poll(0.05) is None and len(said) == 2)
         wait_until("a share", lambda: second.poll(0.05) is None and second.assignment)
         assert second.assignment == said[1][1]
-        assert second.poll(QUIET_S) is None, "what was committed is not read again"
+        assert second.poll(QUIET_S) is None, "committed records are not read again"
     assert threads == {threading.current_thread()}
     first.close()
     assert committed(fleet, "told") == {0: 4, 1: 4}
@@ -306,7 +306,7 @@ def test_every_record_is_processed_while_members_and_servers_are_killed(tmp_path
         assert committed(fleet, "crew") == dict.fromkeys(range(PARTITIONS), sent)
         counts = Counter(one for child in children for one in child.found)
         assert counts.keys() == {(partition, offset) for partition in range(PARTITIONS) for offset in range(sent)}
-        assert sum(counts.values()) < 2 * len(counts), "what was committed is not processed again and again"
+        assert sum(counts.values()) < 2 * len(counts), "committed records are not processed again"
 
 
 def is_whole(fleet: Fleet, group: str, children: list[Child]) -> bool:

@@ -201,7 +201,7 @@ def test_new_partitions_of_a_topic_get_records(tmp_path: Path) -> None:
             producer.send("t", b"x").result(10)
             response = fleet.client.patch("/v1/topics/t", json={"partitions": 3})
             assert response.status_code == 200, response.text
-            assert producer.send("t", b"x", partition=2).result(10).offset == 0, "a partition that is new is looked up"
+            assert producer.send("t", b"x", partition=2).result(10).offset == 0, "the producer looks a new partition up"
             found = {producer.send("t", b"x").result(10).partition for _ in range(9)}
             assert found == {0, 1, 2}
             assert fleet.client.patch("/v1/topics/t", json={"partitions": 4}).status_code == 200

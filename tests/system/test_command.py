@@ -193,7 +193,7 @@ def test_unreachable_manager_fails_fast() -> None:
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 1
     assert f"cannot reach {environment['FLOTILLA_URL']}: " in done.stderr
-    assert "Is it running? Start a local system with `flotilla up`" in done.stderr
+    assert "Is it running? Start a local cluster with `flotilla up`" in done.stderr
 
 
 # -- with authentication ----------------------------------------------------------------------------------------------

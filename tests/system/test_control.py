@@ -38,7 +38,7 @@ def delete(fleet: Fleet, name: str, owner: str = "") -> httpx.Response:
     return httpx.delete(f"{fleet.url}/v1/control/topics/{name}", params={"owner": owner}, timeout=60)
 
 
-def beat_of(fleet: Fleet, at: int = 0) -> dict[str, Any]:
+def heartbeat_of(fleet: Fleet, at: int = 0) -> dict[str, Any]:
     """Return the heartbeat of a broker."""
     answered = fleet.brokers[at].get("/v1/broker")
     held = fleet.brokers[at].get("/v1/replicas")
@@ -46,8 +46,8 @@ def beat_of(fleet: Fleet, at: int = 0) -> dict[str, Any]:
     return {**answered, **held}
 
 
-def send(fleet: Fleet, beat: object) -> httpx.Response:
-    body = beat if isinstance(beat, bytes) else json.dumps(beat).encode()
+def send(fleet: Fleet, heartbeat: object) -> httpx.Response:
+    body = heartbeat if isinstance(heartbeat, bytes) else json.dumps(heartbeat).encode()
     return httpx.post(f"{fleet.url}/v1/control/heartbeat", content=body, timeout=60)
 
 
@@ -102,7 +102,7 @@ def test_put_topic_is_idempotent_and_adds_partitions_under_load(fleet: Fleet) ->
 def test_http_deletion_of_a_managed_topic_is_rejected_with_its_resource(fleet: Fleet) -> None:
     """A topic that a resource owns rejects HTTP deletion and names the resource."""
     assert put(fleet, "owned", owner=OWNER).status_code == 200
-    text = f"Topic 'owned' is owned by {OWNER}; change or delete it there."
+    text = f"Topic 'owned' is owned by {OWNER}; change or delete the owner instead."
     refused(fleet.client.delete("/topics/owned"), text)
     refused(fleet.client.post("/topics", json={"name": "owned"}), "Topic already exists.")
     for response in (
@@ -135,7 +135,7 @@ def test_only_the_owner_can_release_a_topic(fleet: Fleet) -> None:
     made = put(fleet, "released", owner=OWNER).json()
     url = f"{fleet.url}/v1/control/topics/released/owner"
     assert httpx.delete(url, params={"owner": "somebody/else"}, timeout=60).status_code == 409
-    assert httpx.delete(url, timeout=60).status_code == 400, "who says so has to say who it is"
+    assert httpx.delete(url, timeout=60).status_code == 400, "the request must name its owner"
     for _ in range(2):
         assert httpx.delete(url, params={"owner": OWNER}, timeout=60).status_code == 200
     (free,) = [one for one in state(fleet)["topics"] if one["name"] == "released"]
@@ -201,7 +201,7 @@ def test_operator_sets_racks_and_cordons_brokers(fleet: Fleet) -> None:
 
 def test_invalid_and_foreign_heartbeats_are_rejected_without_harm(fleet: Fleet) -> None:
     """The writer continues: no 5xx, no new broker, topics are created as before."""
-    good = beat_of(fleet)
+    good = heartbeat_of(fleet)
     hostile: list[object] = [
         b"",
         b"{",
@@ -237,7 +237,7 @@ def test_invalid_and_foreign_heartbeats_are_rejected_without_harm(fleet: Fleet) 
 
 def test_unreachable_broker_does_not_affect_others_and_can_be_removed(fleet: Fleet) -> None:
     """A broker with a wrong address does not affect new topics after it missed its heartbeats."""
-    ghost = {**beat_of(fleet), "id": ID, "port": free_port(), "peer_port": free_port(), "replicas": []}
+    ghost = {**heartbeat_of(fleet), "id": ID, "port": free_port(), "peer_port": free_port(), "replicas": []}
     assert send(fleet, ghost).status_code == 200
     assert len(state(fleet)["brokers"]) == 4
 
@@ -258,7 +258,7 @@ def test_heartbeat_with_an_absurd_epoch_stops_the_writer_and_is_logged_with_its_
     """The epoch might be real, so the writer stops; a restart reads the epoch from the database."""
     with Fleet(tmp_path) as fleet:
         fleet.create("t")
-        claim = {**beat_of(fleet), "writer_epoch": 1 << 62}
+        claim = {**heartbeat_of(fleet), "writer_epoch": 1 << 62}
 
         def has_stopped() -> bool:
             # The broker's own heartbeats take a claim back, unless the writer has looked before.
@@ -320,5 +320,5 @@ def test_retention_of_new_topics_is_a_setting(tmp_path: Path) -> None:
         "by-people": (5_000_000, 10 << 20),
         "by-producer": (5_000_000, 10 << 20),
         "by-program": (5_000_000, None),
-        "by-operator": (7, 9),  # defaults are for new topics: what is not said of one that is there stays
+        "by-operator": (7, 9),  # defaults apply to new topics; an existing topic keeps settings that the request omits
     }

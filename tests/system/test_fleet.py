@@ -55,7 +55,7 @@ def test_ten_producers_and_ten_consumers_at_once(tmp_path: Path) -> None:
         clients.run_while(lambda: clients.wait_progress(800))
         wait_agreed(fleet, "t", 3)
         assert clients.violations() == []
-        # A manager that gets no turn on a busy machine may ask a consumer to come again; that must cost no message.
+        # A manager that gets no CPU time on a busy machine may ask a consumer to retry; that must lose no message.
         assert [len(one.reads) for one in clients.consumers] == [clients.acknowledged] * 10, clients.lost
 
 

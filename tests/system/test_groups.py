@@ -75,7 +75,7 @@ def test_members_share_partitions_as_they_join_and_leave(fleet: Fleet) -> None:
     assert (len(one.assigned), len(one.revoked)) == (2, 2)
     two.sync()
     assert two.assigned == set(), "the owner has not released it yet"
-    for place in one.revoked:  # what is revoked is its own until it says otherwise
+    for place in one.revoked:  # a member owns revoked partitions until it releases them
         one.commit({place: 1})
     settle(one, two)
     assert one.assigned.isdisjoint(two.assigned)
@@ -318,7 +318,7 @@ def test_members_keep_their_partitions_while_the_writer_is_unavailable(tmp_path:
         fleet.writer.kill()
         began = time.monotonic()
         offset = 0
-        while time.monotonic() - began < 1.5 * timeout_s:  # longer than anybody may be silent
+        while time.monotonic() - began < 1.5 * timeout_s:  # longer than the session timeout
             offset += 1
             for one in members:
                 one.commit(dict.fromkeys(one.assigned, offset))

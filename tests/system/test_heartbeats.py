@@ -49,7 +49,7 @@ def test_broker_with_a_long_interval_is_active_while_it_lives_and_inactive_after
             lambda: active(state(fleet)) == {first: False, second: True},
             3 * INTERVAL_S + SLACK_S,
         )
-        assert time.monotonic() - killed > INTERVAL_S, "it may have sent a heartbeat just before"
+        assert time.monotonic() - killed > INTERVAL_S, "the broker may have sent a heartbeat just before"
 
         fleet.brokers[0].start()
         wait_until("the broker to be active again", lambda: active(state(fleet)) == {first: True, second: True})

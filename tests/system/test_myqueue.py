@@ -40,7 +40,7 @@ def test_messages_are_dequeued_once_and_in_order(fleet: Fleet, route: str) -> No
             assert receipt == (topic, 0, at // 2)
             assert consumer.get_size(topic) == 1
             assert consumer.can_dequeue(topic)
-            assert consumer.get_size(topic) == 1, "to look takes nothing away"
+            assert consumer.get_size(topic) == 1, "get_size consumes nothing"
             assert consumer.dequeue(topic) == f"message {at}"
             assert (consumer.dequeue(topic), consumer.get_size(topic)) == (None, 0)
         for at in range(100):

@@ -113,7 +113,7 @@ def test_token_is_limited_to_its_bytes_per_second(fleet: Fleet, server: str, wor
     greedy = Greedy(url, headers)
     took_s = uvloop.run(greedy.run(work))
     assert greedy.moved <= RATE * took_s + RATE + len(BATCH)
-    assert greedy.moved >= RATE * SECONDS * 0.5, "and it gets what it may have"
+    assert greedy.moved >= RATE * SECONDS * 0.5, "the client gets its quota"
     refusal = greedy.refusals[0]
     found = refusal.json()
     assert (found["code"], found["retryable"]) == ("quota_exceeded", True)

@@ -336,7 +336,7 @@ def test_unknown_paths_and_methods_are_named(fleet: Fleet) -> None:
     refused(response, "Unknown path '/nowhere'; see /docs.", 404)
     assert fleet.client.get("/topics/a/b/c").status_code in {404, 405}
     response = fleet.client.put("/topics")
-    refused(response, "'/topics' takes POST or GET.", 405)
+    refused(response, "'/topics': method not allowed, use POST or GET.", 405)
 
 
 # -- the system ---------------------------------------------------------------------------------------------------

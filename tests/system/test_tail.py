@@ -109,7 +109,7 @@ def test_stopping_manager_closes_its_streams(tmp_path: Path) -> None:
         small.create("ending", partitions=1)
         with tail(small, topic="ending") as found:
             assert small.readers[0].terminate() == 0
-            assert "graceful shutdown exceeded" not in small.readers[0].log(), "it did not wait for those who listen"
+            assert "graceful shutdown exceeded" not in small.readers[0].log(), "the shutdown did not hang"
             assert next(found, None) is None
 
 

@@ -148,7 +148,7 @@ def test_second_ctrl_c_kills_all_processes(small: UpProcess) -> None:
     small.signal(signal.SIGINT)
     small.signal(signal.SIGINT)  # right after the first: counted as one
     wait_gone([pids["reader-1"]])
-    wait_until("a moment", lambda: time.monotonic() - began > 1)
+    wait_until("a second to pass", lambda: time.monotonic() - began > 1)
     small.signal(signal.SIGINT)
     assert small.wait() == 0
     assert time.monotonic() - began < shutdown.SHUTDOWN_S_MAX / 2

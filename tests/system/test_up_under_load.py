@@ -35,7 +35,7 @@ def test_any_process_may_be_killed_under_load(tmp_path: Path) -> None:
             SimpleConsumer(f"c{at}", "t", post("/consumer/register", topic="t")["consumer_id"], up.url)
             for at in range(2)
         ]
-        clients = SimpleClients("t", PARTITIONS, [ApiReader(up.url)], producers, consumers)  # type: ignore[list-item]  # it asks alike
+        clients = SimpleClients("t", PARTITIONS, [ApiReader(up.url)], producers, consumers)  # type: ignore[list-item]  # it sends the same requests
         kills = 0
 
         def kill() -> None:

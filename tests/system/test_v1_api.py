@@ -76,7 +76,7 @@ def test_topics_are_created_described_configured_extended_and_deleted(fleet: Fle
     grown = ok(fleet.client.patch("/v1/topics/life", json={"partitions": 3}))
     assert [one["index"] for one in grown["partitions"]] == [0, 1, 2]
     assert (grown["retention_ms"], grown["retention_bytes"]) == (None, 1 << 20)
-    assert grown["partitions"][0] == changed["partitions"][0], "what was there stays where it was"
+    assert grown["partitions"][0] == changed["partitions"][0], "existing partitions keep their replicas"
     append(fleet, "life", 2, b"after")
     refused(fleet.client.patch("/v1/topics/life", json={"partitions": 2}), 409, "conflict")
     refused(fleet.client.patch("/v1/topics/nowhere", json={"partitions": 2}), 404, "not_found")
@@ -104,7 +104,7 @@ def test_topic_accepts_batches_up_to_its_own_limit(fleet: Fleet) -> None:
     for url in (fleet.url, urls[answered["partitions"][0]["leader"]]):
         response = httpx.post(f"{url}/v1/append", params={"topic": "small", "partition": 0}, content=large)
         found = refused(response, 413, "too_large")
-        assert found["message"] == f"the batch has {len(large)} bytes; topic 'small' takes up to 2048"
+        assert found["message"] == f"the batch has {len(large)} bytes; the limit of topic 'small' is 2048"
         assert found["details"] == {"topic": "small", "bytes": len(large), "bytes_max": 2048}
     producer = fleet.producer("small")
     for more in ({}, {"sequence": 0}):
@@ -132,7 +132,7 @@ def test_limit_and_compression_hint_of_a_topic_can_be_changed(fleet: Fleet) -> N
     body = {"partitions": 1, "batch_bytes_max": 4096}
     ok(httpx.put(f"{fleet.writer.url}/v1/control/topics/changing", json=body, timeout=30))
     found = ok(fleet.client.get("/v1/topics/changing"))
-    assert (found["batch_bytes_max"], found["compression"]) == (4096, "none"), "what is not said stays"
+    assert (found["batch_bytes_max"], found["compression"]) == (4096, "none"), "omitted settings are unchanged"
     fleet.create("people-too", batch_bytes_max=2048, compression="zstd")
     found = ok(fleet.client.get("/v1/topics/people-too"))
     assert (found["batch_bytes_max"], found["compression"]) == (2048, "zstd")
@@ -200,7 +200,7 @@ def test_unknown_paths_have_the_same_error_form(fleet: Fleet) -> None:
     refused(fleet.client.get("/v1/nowhere"), 404, "not_found")
     refused(fleet.client.put("/v1/append"), 405, "method_not_allowed")
     found = refused(fleet.client.put("/v1/topics/nowhere"), 405, "method_not_allowed")
-    assert found["message"] == "'/v1/topics/nowhere' takes DELETE or GET or PATCH"
+    assert found["message"] == "'/v1/topics/nowhere': method not allowed, use DELETE or GET or PATCH"
 
 
 def test_batches_are_accepted_and_returned_as_json(fleet: Fleet) -> None:

@@ -71,12 +71,12 @@ def test_second_writer_stands_by_and_takes_over(tmp_path: Path) -> None:
         assert epoch_of(fleet) == first
         fleet.writer.kill()
         wait_until("the other to take over", lambda: "became writer" in other.log())
-        wait_until("its epoch to be known", lambda: with_patience(fleet) == first + 1)
+        wait_until("its epoch to be known", lambda: wait_epoch(fleet) == first + 1)
         fleet.create("after")
         assert fleet.get("/topics")["topics"] == ["before", "after"]
 
 
-def with_patience(fleet: Fleet) -> int:
+def wait_epoch(fleet: Fleet) -> int:
     with contextlib.suppress(httpx.HTTPError, KeyError):
         return epoch_of(fleet)
     return 0
@@ -230,7 +230,7 @@ def test_interrupted_topic_changes_are_completed_or_undone(tmp_path: Path, momen
         sleeper = fleet.brokers[2]
         if moment == "deleting":
             fleet.create("t")
-        sleeper.signal(signal.SIGSTOP)  # an order to it takes as long as the writer is patient
+        sleeper.signal(signal.SIGSTOP)  # a command to it takes as long as the writer's timeout
         with contextlib.suppress(httpx.HTTPError):
             if moment == "creating":
                 httpx.post(f"{fleet.writer.url}/topics", json={"name": "t"}, timeout=1.0)
@@ -357,7 +357,7 @@ def test_broker_is_ready_when_a_manager_has_accepted_its_heartbeat(tmp_path: Pat
         assert {name: described[name] for name in replica} == {**replica, "members": list(replica["members"])}
         for manager in fleet.managers:
             manager.kill()
-        assert broker.request("GET", "/readyz").status_code == 200, "once is enough"
+        assert broker.request("GET", "/readyz").status_code == 200, "the notice is logged once"
         assert broker.terminate() == 0
     finally:
         fleet.close()

@@ -3,7 +3,8 @@
 Like the groups it has no thread, clock or socket. A shell (`server.py`, or the simulation) passes events to it, and
 calls `run` after them, and at `deadline` at the latest.
 
-Flush before sending, for all groups: replies and votes leave when every frame that was queued before them is durable.
+Flush before sending, for all groups: replies, votes and requests for votes leave when every frame that was queued
+before them is durable.
 """
 
 import heapq
@@ -18,7 +19,7 @@ import msgspec
 from flotilla.producers.errors import ProducerError
 from flotilla_broker.log import Durable, Entry, Log, LogError
 from flotilla_broker.partition.config import PartitionConfig
-from flotilla_broker.partition.meta import GroupKey, ReplicaMeta, kind_of
+from flotilla_broker.partition.meta import GroupKey, ReplicaMeta, type_of
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.raft import Message, RaftConfig, RaftError, RaftGroup
 from flotilla_broker.raft.port import ReadDone
@@ -28,7 +29,10 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaBroken(Exception):
-    """The replica is out of service. Replace it in a new partition epoch."""
+    """The replica is out of service: its group is quarantined, or an unexpected error stopped it.
+
+    It is not replaced; the other replicas continue. After an unexpected error, a restart of the broker starts it again.
+    """
 
 
 class Network(Protocol):
@@ -121,8 +125,8 @@ class Engine:
             if group.meta == UNFINISHED:
                 self.log.drop_group(number)
                 continue
-            if kind_of(group.meta) == "broker":
-                continue
+            if type_of(group.meta) == "broker":
+                continue  # identity and addresses of this broker, see `identity.py`
             try:
                 meta = ReplicaMeta.from_bytes(group.meta)
             except msgspec.DecodeError as error:
@@ -131,9 +135,9 @@ class Engine:
             self._start(meta, number, now)
 
     def open(self, meta: ReplicaMeta, now: float) -> Partition:
-        """Start a replica that is new here, or return the one that is there, with what is new in its note.
+        """Start a new replica, or update the metadata of the existing one.
 
-        One that is out of service stays so: an empty one in its place would vote in terms in which it has voted.
+        A replica out of service stays so: an empty one in its place could vote twice in a term.
         """
         key = meta.key.to_bytes()
         partition = self.partitions.get(key)
@@ -164,18 +168,18 @@ class Engine:
                 now=now,
             )
         except (LogError, RaftError, ProducerError) as error:
-            logger.error("cannot start replica replica=%s error=%r", meta.key, str(error))  # noqa: TRY400 - it is not a surprise
+            logger.error("cannot start replica replica=%s error=%r", meta.key, str(error))  # noqa: TRY400 - expected: no traceback
             self.broken[key] = (meta, str(error))
             return
         self.partitions[key] = partition
-        self._name(meta)
-        self._note_number(key, number)
+        self._update_names(meta)
+        self._set_number(key, number)
         for peer in sorted(self._connected):
             partition.raft.connect(now, peer)
         self._set_timer(key, partition)
         self.schedule(key)
 
-    def _name(self, meta: ReplicaMeta) -> None:
+    def _update_names(self, meta: ReplicaMeta) -> None:
         """Update which replica the names of a topic refer to."""
         started = self.partitions.get(meta.key.to_bytes())
         for name in meta.names:
@@ -188,7 +192,7 @@ class Engine:
             else:
                 self.names.pop((name, meta.partition), None)
 
-    def _note_number(self, key: bytes, number: int) -> None:
+    def _set_number(self, key: bytes, number: int) -> None:
         """Record a group's number in the log; it changes when a snapshot replaces the group."""
         old = self._numbers.get(key)
         if old != number:
@@ -200,34 +204,34 @@ class Engine:
         data = key.to_bytes()
         if data in self.broken:
             del self.broken[data]
-            for number in [n for n, group in self.log.groups.items() if _key_in(group.meta) == key]:
+            for number in [n for n, group in self.log.groups.items() if _key_of(group.meta) == key]:
                 self.log.drop_group(number)
             return
         partition = self.partitions.pop(data)
-        self._name(partition.meta)
+        self._update_names(partition.meta)
         partition.close(reason)
         self.log.drop_group(partition.log.number)
 
     # -- events -------------------------------------------------------------------------------------------
 
     def connect(self, now: float, peer: str) -> None:
-        """A connection to another broker was made."""
+        """Handle a new connection to another broker."""
         self._connected.add(peer)
         for key, partition in list(self.partitions.items()):
             if peer in partition.raft.peers:
-                self._guard(key, partition, lambda raft: raft.connect(now, peer))
+                self._isolate(key, partition, lambda raft: raft.connect(now, peer))
                 self.schedule(key)
 
     def disconnect(self, now: float, peer: str) -> None:
-        """The connection to another broker was lost."""
+        """Handle the end of the connection to another broker."""
         self._connected.discard(peer)
         for key, partition in list(self.partitions.items()):
             if peer in partition.raft.peers:
-                self._guard(key, partition, lambda raft: raft.disconnect(now, peer))
+                self._isolate(key, partition, lambda raft: raft.disconnect(now, peer))
                 self._set_timer(key, partition)
 
     def writable(self, peer: str) -> None:
-        """The connection to another broker is writable again."""
+        """Continue to send to another broker, whose connection is writable again."""
         for key, partition in self.partitions.items():
             if peer in partition.raft.peers and partition.raft.is_leader:
                 self.schedule(key)
@@ -243,10 +247,10 @@ class Engine:
             self.rejected += 1
             logger.warning("message rejected replica=%s peer=%s error=%r", _show(key), peer, str(error))
         except Exception as error:  # noqa: BLE001 - the state may be inconsistent: stop the replica
-            self._break(key, partition, error)
+            self._take_out_of_service(key, partition, error)
         self.schedule(key)
 
-    def _break(self, key: bytes, partition: Partition, error: Exception) -> None:
+    def _take_out_of_service(self, key: bytes, partition: Partition, error: Exception) -> None:
         """Take a replica out of service: after an unexpected error its state may be inconsistent."""
         expected = isinstance(error, LogError)
         logger.error(
@@ -254,12 +258,12 @@ class Engine:
         )
         reason = str(error) if expected else f"{type(error).__name__}: {error}"
         del self.partitions[key]
-        self._name(partition.meta)
+        self._update_names(partition.meta)
         self.broken[key] = (partition.meta, reason)
         partition.close(reason)
 
     def flushed(self, now: float, durable: Durable) -> None:
-        """A flush ended: send the messages that waited for it, and update commit indexes."""
+        """Send the messages that waited for a flush, and update commit indexes."""
         if self._is_halted:
             return
         while self._unflushed and self._unflushed[0].lsn <= durable.lsn:
@@ -269,19 +273,19 @@ class Engine:
             key = self._by_number.get(number)
             partition = self.partitions.get(key) if key is not None else None
             if key is not None and partition is not None:
-                self._guard(key, partition, lambda raft: raft.durable(now))
+                self._isolate(key, partition, lambda raft: raft.durable(now))
                 self.schedule(key)
 
-    def _guard(self, key: bytes, partition: Partition, act: Callable[[RaftGroup], None]) -> None:
+    def _isolate(self, key: bytes, partition: Partition, act: Callable[[RaftGroup], None]) -> None:
         """Pass an event to one group; an error takes only this group out of service."""
         try:
             act(partition.raft)
         except Exception as error:  # noqa: BLE001 - as in `receive`
-            self._break(key, partition, error)
+            self._take_out_of_service(key, partition, error)
 
     def campaign(self, now: float, key: bytes) -> None:
         """Let a replica start an election at once."""
-        self._guard(key, self.partitions[key], lambda raft: raft.campaign(now))
+        self._isolate(key, self.partitions[key], lambda raft: raft.campaign(now))
         self.schedule(key)
 
     def stop_group(self, number: int, error: Exception) -> None:
@@ -289,7 +293,7 @@ class Engine:
         key = self._by_number.get(number)
         partition = self.partitions.get(key) if key is not None else None
         if key is not None and partition is not None:
-            self._break(key, partition, error)
+            self._take_out_of_service(key, partition, error)
 
     def halt(self) -> None:
         """Stop all work and send nothing more, because the broker is about to exit."""
@@ -338,9 +342,9 @@ class Engine:
                     partition.propose()
                 more = partition.raft.run(now)
             except Exception as error:  # noqa: BLE001 - as above
-                self._break(key, partition, error)
+                self._take_out_of_service(key, partition, error)
                 continue
-            self._note_number(key, partition.log.number)
+            self._set_number(key, partition.log.number)
             if more or partition.has_work:
                 self.schedule(key)
             self._set_timer(key, partition)
@@ -365,10 +369,10 @@ class Engine:
             heapq.heappush(self._timers, (at, key))
 
 
-def _key_in(note: bytes) -> GroupKey | None:
-    """Return the replica of a group from its meta; None if it is not a replica, or not readable."""
+def _key_of(meta_bytes: bytes) -> GroupKey | None:
+    """Return the key of a replica from the metadata of its group; None if it is not a replica, or invalid."""
     try:
-        return ReplicaMeta.from_bytes(note).key if kind_of(note) == "replica" else None
+        return ReplicaMeta.from_bytes(meta_bytes).key if type_of(meta_bytes) == "replica" else None
     except msgspec.DecodeError:
         return None
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from flotilla_broker.log import Log, LogConfig, StoreUnreadable, open_folder
-from flotilla_broker.partition.meta import kind_of
+from flotilla_broker.partition.meta import type_of
 
 logger = logging.getLogger(__name__)
 
@@ -232,7 +232,7 @@ def open_data_folder(folder: Path, config: LogConfig, random_bytes: Callable[[in
 def find_identity(log: Log) -> Identity | None:
     """Find the identity in a log; None if it is missing or quarantined. Raises IdentityInvalid."""
     for number, group in log.groups.items():
-        if kind_of(group.meta) != "broker":
+        if type_of(group.meta) != "broker":
             continue
         if group.quarantined:
             return None

@@ -1,11 +1,14 @@
 """Names of other brokers in log lines.
 
-Code below the server knows brokers by id. This filter replaces the ids among the arguments of a log line.
+Code below the server knows brokers by id, in arguments of log lines and inside error texts. This filter replaces both.
 """
 
 import logging
+import re
 
 from flotilla_broker.identity import Identity
+
+_ID = re.compile(r"\b[0-9a-f]{32}\b")
 
 
 class PeerNames(logging.Filter):
@@ -22,9 +25,14 @@ class PeerNames(logging.Filter):
         return True
 
     def _label(self, argument: object) -> object:
-        if not isinstance(argument, str) or argument == self._identity.id:
+        if not isinstance(argument, str | Exception):
             return argument
-        return self._identity.label(argument)
+        text = str(argument)
+        labelled = _ID.sub(lambda found: self._label_id(found[0]), text)
+        return argument if labelled == text else labelled
+
+    def _label_id(self, broker_id: str) -> str:
+        return broker_id if broker_id == self._identity.id else self._identity.label(broker_id)
 
 
 def show_names(identity: Identity) -> None:

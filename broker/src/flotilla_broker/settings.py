@@ -11,7 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flotilla.limits import MANAGER_HEARTBEAT_S_MAX, MANAGER_HEARTBEAT_S_MIN
+from flotilla.limits import (
+    BODY_BYTES_MAX_DEFAULT,
+    FETCH_BYTES_MAX_DEFAULT,
+    MANAGER_HEARTBEAT_S_MAX,
+    MANAGER_HEARTBEAT_S_MIN,
+    WAIT_MS_MAX_DEFAULT,
+)
 from flotilla.records import BATCH_BYTES_MAX
 from flotilla_broker.identity import NAME_RULE, BrokerAddress, is_host, is_name
 from flotilla_broker.log import Durability, LogConfig
@@ -23,7 +29,9 @@ from flotilla_server.logs import LEVELS
 from flotilla_server.open_files import OVERHEAD
 from flotilla_server.security import AUTH_HELP, AUTO, check_security, is_auth_on
 from flotilla_server.settings import (
+    CONNECTIONS_MIN,
     PORT_MAX,
+    TIMEOUT_S_MAX,
     SettingsInvalid,
     is_loopback,
     load,
@@ -40,8 +48,6 @@ from flotilla_server.settings import (
 _ANY = {"0.0.0.0", "::"}  # noqa: S104 - addresses to listen on, not to connect to
 _RACK = re.compile(r"[\x21-\x7e]{1,200}")
 _S_MIN = 0.01
-_S_MAX = 3600
-_CONNECTIONS_MIN = 8
 
 
 def _parse_durability(text: str) -> Durability:
@@ -102,14 +108,14 @@ class Settings:
     heartbeat_s: float = setting(0.3, "interval of heartbeats from a leader to its followers, s", float)
     election_s_min: float = setting(1.5, "minimum election timeout, s", float)
     election_s_max: float = setting(3.0, "maximum election timeout, s", float)
-    body_bytes_max: int = setting(32 << 20, "maximum size of a request body", parse_size)
+    body_bytes_max: int = setting(BODY_BYTES_MAX_DEFAULT, "maximum size of a request body", parse_size)
     in_flight_bytes_max: int = setting(
         256 << 20, "maximum bytes of appends in progress, and the same again for fetches", parse_size
     )
     connections_max: int = setting(2048, "maximum number of client connections", int)
     append_s_max: float = setting(10.0, "append timeout, s; after it the outcome is unknown (HTTP 504)", float)
-    fetch_bytes_max: int = setting(16 << 20, "maximum size of a fetch response", parse_size)
-    wait_ms_max: int = setting(30_000, "maximum time that a fetch waits for records, ms", int)
+    fetch_bytes_max: int = setting(FETCH_BYTES_MAX_DEFAULT, "maximum size of a fetch response", parse_size)
+    wait_ms_max: int = setting(WAIT_MS_MAX_DEFAULT, "maximum time that a fetch waits for records, ms", int)
     ready_lag_max: int = setting(10_000, "maximum lag of a replica, in entries, on a ready broker", int)
     log_level: str = setting("info", "debug, info, warning or error")
     secret: bytes | None = secret("secret_file")
@@ -140,13 +146,13 @@ class Settings:
         least = self.body_bytes_max
         require(self.in_flight_bytes_max >= least, "in_flight_bytes_max", "at least body_bytes_max")
         require(self.fetch_bytes_max >= 1, "fetch_bytes_max", "at least 1")
-        require(self.connections_max >= _CONNECTIONS_MIN, "connections_max", f"at least {_CONNECTIONS_MIN}")
+        require(self.connections_max >= CONNECTIONS_MIN, "connections_max", f"at least {CONNECTIONS_MIN}")
         for name in ("append_s_max", "heartbeat_s", "election_s_min", "election_s_max"):
-            require(_S_MIN <= getattr(self, name) <= _S_MAX, name, f"from {_S_MIN} to {_S_MAX} seconds")
+            require(_S_MIN <= getattr(self, name) <= TIMEOUT_S_MAX, name, f"from {_S_MIN} to {TIMEOUT_S_MAX} seconds")
         shortest, longest, interval_s = MANAGER_HEARTBEAT_S_MIN, MANAGER_HEARTBEAT_S_MAX, self.manager_heartbeat_s
         rule = f"from {shortest:g} to {longest:g} seconds, not {interval_s:g}"
         require(shortest <= interval_s <= longest, "manager_heartbeat_s", rule)
-        require(0 <= self.wait_ms_max <= _S_MAX * 1000, "wait_ms_max", f"from 0 to {_S_MAX * 1000}")
+        require(0 <= self.wait_ms_max <= TIMEOUT_S_MAX * 1000, "wait_ms_max", f"from 0 to {TIMEOUT_S_MAX * 1000}")
         require(self.ready_lag_max >= 0, "ready_lag_max", "at least 0")
 
     def _check_advertised(self) -> None:

@@ -32,8 +32,11 @@ GROUP_PARTITIONS_MAX = 20_000  # of all topics of one group
 GROUP_TOPICS_MAX = 100  # in one request
 COMMIT_OFFSETS_MAX = 10_000  # in one request
 NOTE_LENGTH_MAX = 1000
+GROUPS_PAGE_DEFAULT, GROUPS_PAGE_MAX = 100, 1000  # groups in one page of the list
 SESSION_MS_MIN, SESSION_MS_DEFAULT, SESSION_MS_MAX = 1000, 10_000, 3_600_000
 
-# Brokers
+# Brokers, unless they have other settings
+FETCH_BYTES_MAX_DEFAULT = 16 << 20  # of the response to a fetch
+WAIT_MS_MAX_DEFAULT = 30_000  # of a fetch, for records; of managers, too
 MANAGER_HEARTBEAT_S_MIN = 0.01  # interval of a broker's heartbeats to managers
 MANAGER_HEARTBEAT_S_MAX = 10.0  # a broker is inactive after three missed heartbeats

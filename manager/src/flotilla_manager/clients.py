@@ -5,15 +5,12 @@ A registration belongs to a topic id. It is not valid for another topic of the s
 
 import asyncio
 import contextlib
-import logging
 from collections import OrderedDict
 
 from flotilla.protocol.errors import Refusal
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.model import Producer
-
-logger = logging.getLogger(__name__)
 
 _KNOWN_MAX = 200_000
 _TAIL_ROWS = 5_000

@@ -13,6 +13,7 @@ from contextvars import Context
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from flotilla.protocol import simple
 from flotilla.protocol.errors import Refusal
 from flotilla.protocol.simple import NO_CONSUMER
 from flotilla_manager.clients import NotRegistered, may_be_id
@@ -197,10 +198,7 @@ def may_consume(consumer: Consumer, topic_id: str, partition: int | None) -> boo
 def read_order(topic: Topic, consumer: Consumer, partition: int | None) -> list[int]:
     """Return the partitions to read, in order."""
     only = consumer.partition if partition is None else partition
-    if only is not None:
-        return [only]
-    count = len(topic.partitions)
-    return [(consumer.cursor + at) % count for at in range(count)]
+    return simple.read_order(len(topic.partitions), consumer.cursor, only)
 
 
 def position(consumer: Consumer, index: int) -> int:

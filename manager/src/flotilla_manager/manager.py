@@ -25,8 +25,8 @@ from flotilla_manager.settings import Settings
 from flotilla_manager.writer.broker_service import BrokerService
 from flotilla_manager.writer.brokers import BrokerRegistry
 from flotilla_manager.writer.commands import Commands
+from flotilla_manager.writer.election import WriterElection
 from flotilla_manager.writer.groups import GroupCoordinator
-from flotilla_manager.writer.leadership import Leadership
 from flotilla_manager.writer.reconciler import BrokerReconciler
 from flotilla_manager.writer.registrations import RegistrationService
 from flotilla_manager.writer.reports import Reports
@@ -38,10 +38,10 @@ from flotilla_manager.writer.topics import Topics
 logger = logging.getLogger(__name__)
 
 EXIT_FAILED = 1
-EXIT_BEHIND = 5
+EXIT_OUTDATED = 5
 EXIT_SCHEMA = 6
-_BEAT_S = 2.0
-_SILENT_S = 3 * _BEAT_S
+_HEARTBEAT_S = 2.0
+_INACTIVE_S = 3 * _HEARTBEAT_S
 _RETRY_S = 0.2
 _DESCRIBE_S = 2.0
 _PROBE_S = 1.0
@@ -99,21 +99,21 @@ class Manager:
         database, metadata, settings = self.database, self.metadata, self.settings
         self.reports = Reports(clock)
         self.commands = Commands(self.control, self._headers)
-        self.leadership = Leadership(database, settings.url or "", clock=clock, on_taken=self._on_taken)
+        self.election = WriterElection(database, settings.url or "", clock=clock, on_taken=self._on_taken)
         lock = asyncio.Lock()  # of placement, and of changes of brokers
         registry = BrokerRegistry(database, metadata, lock)
         self.reconciler = BrokerReconciler(
-            self.leadership,
+            self.election,
             database,
             metadata,
             self.reports,
             self.commands,
             registry,
             clock=clock,
-            on_behind=self._on_behind,
+            on_outdated=self._on_outdated,
         )
         topics = TopicService(
-            self.leadership,
+            self.election,
             Topics(
                 database,
                 metadata,
@@ -126,10 +126,10 @@ class Manager:
             {"retention_ms": settings.retention_ms, "retention_bytes": settings.retention_bytes},
         )
         self.writer = WriterServices(
-            leadership=self.leadership,
+            election=self.election,
             topics=topics,
             registrations=RegistrationService(
-                self.leadership,
+                self.election,
                 database,
                 metadata,
                 topics,
@@ -138,7 +138,7 @@ class Manager:
                 random_bytes=secrets.token_bytes,
             ),
             brokers=BrokerService(
-                self.leadership,
+                self.election,
                 metadata,
                 registry,
                 self.reports,
@@ -147,9 +147,9 @@ class Manager:
                 tokens=self.token_cache,
                 scheme=settings.scheme,
             ),
-            groups=GroupCoordinator(self.leadership, database, metadata, clock=clock, random_bytes=secrets.token_bytes),
+            groups=GroupCoordinator(self.election, database, metadata, clock=clock, random_bytes=secrets.token_bytes),
             tokens=TokenService(
-                self.leadership, database, metadata, random_bytes=secrets.token_bytes, now_ms=wall_clock_ms
+                self.election, database, metadata, random_bytes=secrets.token_bytes, now_ms=wall_clock_ms
             ),
         )
 
@@ -203,7 +203,7 @@ class Manager:
             return
         jobs = [self.metadata.follow, self.producers.follow, self.liveness.follow, self._send_heartbeats]
         if self.settings.role == "writer":
-            jobs += [self.leadership.run, self.reconciler.run, self.writer.groups.run]
+            jobs += [self.election.run, self.reconciler.run, self.writer.groups.run]
         for job in jobs:
             self._begin(job())
 
@@ -236,7 +236,7 @@ class Manager:
                 )
             except MetadataError as error:
                 logger.debug("manager heartbeat failed error=%r", str(error))
-            await asyncio.sleep(_BEAT_S)
+            await asyncio.sleep(_HEARTBEAT_S)
 
     async def _load(self, version: int) -> Snapshot | None:
         """Load the snapshot; None if it still has `version`."""
@@ -248,15 +248,15 @@ class Manager:
         self.reports.forget_all()
         self.metadata.refresh_soon()
 
-    def _on_behind(self, sentences: tuple[str, ...]) -> None:
+    def _on_outdated(self, sentences: tuple[str, ...]) -> None:
         """Stop: with an outdated database, the writer could delete valid replicas."""
-        self.leadership.retire()
+        self.election.retire()
         logger.critical(
             "the database is behind the brokers, stopping: was an old backup restored? Nothing was changed. Restore a "
             "newer backup, or run flotilla admin rebuild-metadata. Differences: %s",
             "; ".join(sentences),
         )
-        self._stop(EXIT_BEHIND)
+        self._stop(EXIT_OUTDATED)
 
     # -- responses of the API -------------------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ class Manager:
 
     async def list_managers(self) -> list[ManagerInfo]:
         """List managers. Raises MetadataError."""
-        return await self.database.call(self.store.list_managers, _SILENT_S)
+        return await self.database.call(self.store.list_managers, _INACTIVE_S)
 
     async def unready_reasons(self) -> list[str]:
         """Return the reasons why produce or consume does not work; empty if ready."""

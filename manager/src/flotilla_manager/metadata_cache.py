@@ -23,7 +23,7 @@ class MetadataCache:
     """Last snapshot, with lookups and refresh."""
 
     def __init__(self, load: Callable[[int], Awaitable[Snapshot | None]], clock: Callable[[], float]) -> None:
-        """Create it. `load` returns the snapshot, or None if it still has the given version."""
+        """`load` returns the snapshot, or None if it still has the given version."""
         self._load = load
         self._clock = clock
         self._refreshing: asyncio.Task[None] | None = None

@@ -30,38 +30,38 @@ class PartitionOffsets:
         self._seconds = seconds
 
     async def fetch_all(
-        self, topics: Mapping[str, Topic], places: Collection[PartitionId], query: str = "offset=latest"
+        self, topics: Mapping[str, Topic], partitions: Collection[PartitionId], query: str = "offset=latest"
     ) -> dict[PartitionId, Found]:
         """Return the offsets of all partitions. Raises Refusal if a leader does not respond."""
         semaphore = asyncio.Semaphore(_CONCURRENT_MAX)
 
-        async def ask(place: PartitionId) -> Found:
+        async def ask(tp: PartitionId) -> Found:
             async with semaphore:
-                return await self._ask(topics[place.topic_id], place.partition, query, self._seconds)
+                return await self._ask(topics[tp.topic_id], tp.partition, query, self._seconds)
 
         try:
             async with asyncio.TaskGroup() as group:
-                asked = {place: group.create_task(ask(place)) for place in places}
+                asked = {tp: group.create_task(ask(tp)) for tp in partitions}
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None  # the first error cancels the other requests
-        return {place: task.result() for place, task in asked.items()}
+        return {tp: task.result() for tp, task in asked.items()}
 
     async def fetch_available(
-        self, topics: Mapping[str, Topic], places: Collection[PartitionId]
+        self, topics: Mapping[str, Topic], partitions: Collection[PartitionId]
     ) -> dict[PartitionId, OffsetBounds]:
         """Return the offsets of the partitions whose leaders respond in time."""
         semaphore = asyncio.Semaphore(_CONCURRENT_MAX)
         found: dict[PartitionId, OffsetBounds] = {}
 
-        async def ask(place: PartitionId) -> None:
+        async def ask(tp: PartitionId) -> None:
             async with semaphore:
                 try:
-                    answer = await self._ask(topics[place.topic_id], place.partition, "offset=latest", _PARTITION_S)
+                    answer = await self._ask(topics[tp.topic_id], tp.partition, "offset=latest", _PARTITION_S)
                 except Refusal:
                     return  # left out
-                found[place] = answer.bounds
+                found[tp] = answer.bounds
 
-        tasks = [asyncio.create_task(ask(place)) for place in places if place.topic_id in topics]
+        tasks = [asyncio.create_task(ask(tp)) for tp in partitions if tp.topic_id in topics]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=_ALL_S)
             for task in late:

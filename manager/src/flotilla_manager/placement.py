@@ -60,7 +60,7 @@ def _able(replication: int, brokers: Sequence[Broker]) -> tuple[tuple[str, ...],
     if replication < 1:
         raise CannotPlace(f"replication is {replication}; it must be at least 1")
     if not registered:
-        raise CannotPlace("no broker is registered")
+        raise CannotPlace("no broker is registered; start brokers with --managers")
     if needed > REPLICATION_MAX:
         raise CannotPlace(f"replication is {replication}; the limit is {REPLICATION_MAX}")
     able = tuple(broker.id for broker in registered if broker.may_hold_more)

@@ -9,7 +9,7 @@ Invariants:
 
 - A replica is closed only if the database *shows* that it is obsolete: its topic is being deleted, or its partition is
   in a later epoch that a quorum of its members holds and one of them leads. Unknown replicas stay.
-- If brokers know more than the database (a backup was restored), `behind` lists the differences and the plan has no
+- If brokers know more than the database (a backup was restored), `outdated` lists the differences and the plan has no
   commands. This knowledge does not age: stale reports count here, too.
 - Reports of another cluster are ignored. Stale reports (not `fresh`) are not used for the current replicas.
 
@@ -24,7 +24,7 @@ from flotilla_manager.model import Partition, Replica, Snapshot, Topic, TopicSta
 
 TRANSFERS_MAX = 4  # per plan: each one interrupts a partition briefly
 TRANSFER_LAG_ENTRIES_MAX = 0  # a target that has all committed entries takes over at once
-BEHIND_MAX = 20  # listed differences
+OUTDATED_MAX = 20  # listed differences
 
 _WANTED = (TopicState.CREATING, TopicState.READY)
 
@@ -116,17 +116,17 @@ class TopicChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Commands and changes. With `behind`, both are empty."""
+    """Commands and changes. With `outdated`, both are empty."""
 
     commands: tuple[Command, ...] = ()
     topic_changes: tuple[TopicChange, ...] = ()
-    behind: tuple[str, ...] = ()  # differences that only brokers know
+    outdated: tuple[str, ...] = ()  # what the database lacks, if it is outdated
     foreign: tuple[str, ...] = ()  # brokers of another cluster
 
     @property
     def is_empty(self) -> bool:
         """Whether the observed state matches the desired state."""
-        return not (self.commands or self.topic_changes or self.behind)
+        return not (self.commands or self.topic_changes or self.outdated)
 
 
 def plan(snapshot: Snapshot, reports: Mapping[str, Report], recent: Collection[Command] = frozenset()) -> Plan:
@@ -135,11 +135,11 @@ def plan(snapshot: Snapshot, reports: Mapping[str, Report], recent: Collection[C
     ours = [report for report in everyone if report.cluster_id in {None, snapshot.cluster_id}]
     foreign = tuple(report.broker for report in everyone if report.cluster_id not in {None, snapshot.cluster_id})
     metadata = _State(snapshot, {report.broker: report for report in ours if report.fresh})
-    behind = tuple(dict.fromkeys(_behind(metadata, ours)))
-    if len(behind) > BEHIND_MAX:
-        behind = (*behind[:BEHIND_MAX], f"and {len(behind) - BEHIND_MAX} more")
-    if behind:
-        return Plan(behind=behind, foreign=foreign)
+    differences = tuple(dict.fromkeys(_differences(metadata, ours)))
+    if len(differences) > OUTDATED_MAX:
+        differences = (*differences[:OUTDATED_MAX], f"and {len(differences) - OUTDATED_MAX} more")
+    if differences:
+        return Plan(outdated=differences, foreign=foreign)
     campaigns = [command for command in _campaigns(metadata) if command not in recent]
     transfers = [command for command in _transfers(metadata) if command not in recent][:TRANSFERS_MAX]
     commands: list[Command] = [*_peer_updates(metadata), *_closes(metadata), *_opens(metadata), *campaigns, *transfers]
@@ -213,7 +213,7 @@ def _has_majority(replicas: Collection[object], partition: Partition) -> bool:
 # -- outdated database ---------------------------------------------------------------------------
 
 
-def _behind(metadata: _State, reports: Iterable[Report]) -> Iterator[str]:
+def _differences(metadata: _State, reports: Iterable[Report]) -> Iterator[str]:
     """Yield what brokers know and the database does not."""
     for report in reports:
         label = metadata.label(report.broker)

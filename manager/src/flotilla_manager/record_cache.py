@@ -55,10 +55,10 @@ class RecordRange(NamedTuple):
         """Return the record at the offset, or the next readable one in the range."""
         if offset < self.base:
             return None
-        for place in range(offset - self.base, len(self.values)):
-            value = self.values[place]
+        for index in range(offset - self.base, len(self.values)):
+            value = self.values[index]
             if value is not None:
-                return Found(self.base + place, value)
+                return Found(self.base + index, value)
         return None
 
 

@@ -15,6 +15,7 @@ from flotilla.limits import (
     CLIENT_SILENCE_S_DEFAULT,
     MESSAGE_BYTES_MAX_DEFAULT,
     RETENTION_MS_DEFAULT,
+    WAIT_MS_MAX_DEFAULT,
 )
 from flotilla.net.urls import parse_url
 from flotilla.records import BATCH_BYTES_MAX
@@ -22,7 +23,9 @@ from flotilla_server.logs import LEVELS
 from flotilla_server.open_files import OVERHEAD
 from flotilla_server.security import AUTH_HELP, AUTO, check_security, is_auth_on
 from flotilla_server.settings import (
+    CONNECTIONS_MIN,
     PORT_MAX,
+    TIMEOUT_S_MAX,
     SettingsInvalid,
     load,
     make_parser,
@@ -38,8 +41,6 @@ from flotilla_server.settings import (
 
 ROLES = ("writer", "reader")
 _S_MIN = 0.1
-_S_MAX = 3600
-_CONNECTIONS_MIN = 8
 
 
 def _role_of(text: str) -> str:
@@ -96,7 +97,7 @@ class Settings:
     )
     connections_max: int = setting(2048, "maximum number of client connections", int)
     request_s_max: float = setting(15.0, "seconds to keep trying to reach a partition's leader", float)
-    wait_ms_max: int = setting(30_000, "longest wait of a fetch for records, in milliseconds", int)
+    wait_ms_max: int = setting(WAIT_MS_MAX_DEFAULT, "longest wait of a fetch for records, in milliseconds", int)
     client_silence_s: float = setting(
         CLIENT_SILENCE_S_DEFAULT,
         "seconds without a request after which a registered producer or consumer is inactive",
@@ -128,10 +129,10 @@ class Settings:
         )
         require(self.body_bytes_max >= BATCH_BYTES_MAX, "body_bytes_max", f"at least {BATCH_BYTES_MAX}, a batch")
         require(self.in_flight_bytes_max >= self.body_bytes_max, "in_flight_bytes_max", "at least body_bytes_max")
-        require(self.connections_max >= _CONNECTIONS_MIN, "connections_max", f"at least {_CONNECTIONS_MIN}")
+        require(self.connections_max >= CONNECTIONS_MIN, "connections_max", f"at least {CONNECTIONS_MIN}")
         for name in ("request_s_max", "client_silence_s"):
-            require(_S_MIN <= getattr(self, name) <= _S_MAX, name, f"from {_S_MIN} to {_S_MAX} seconds")
-        require(0 <= self.wait_ms_max <= _S_MAX * 1000, "wait_ms_max", f"from 0 to {_S_MAX * 1000}")
+            require(_S_MIN <= getattr(self, name) <= TIMEOUT_S_MAX, name, f"from {_S_MIN} to {TIMEOUT_S_MAX} seconds")
+        require(0 <= self.wait_ms_max <= TIMEOUT_S_MAX * 1000, "wait_ms_max", f"from 0 to {TIMEOUT_S_MAX * 1000}")
         require(self.log_level in LEVELS, "log_level", ", ".join(LEVELS))
         check_security(self)
 

@@ -39,7 +39,7 @@ class AccessTable:
 
     def __post_init__(self) -> None:
         if len(self.tokens) > TOKENS_MAX:
-            raise TableInvalid(f"there are {len(self.tokens)} tokens; {TOKENS_MAX} is the limit")
+            raise TableInvalid(f"{len(self.tokens)} tokens; the limit is {TOKENS_MAX}")
         object.__setattr__(self, "tokens", tuple(sorted(self.tokens, key=lambda token: token.id)))
         if len({token.id for token in self.tokens}) != len(self.tokens):
             raise TableInvalid("a token is in the table twice")

@@ -9,19 +9,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from flotilla.protocol.asgi import (
-    ClientDisconnected,
-    Endpoint,
-    Receive,
-    Scope,
-    Send,
-    check_size,
-    content_length,
-    limited,
-    refuse,
-)
+from flotilla.protocol.asgi import check_size
 from flotilla.protocol.errors import Refusal, internal_error, unknown_path
 from flotilla_server import request_ids
+from flotilla_server.asgi import ClientDisconnected, Endpoint, Receive, Scope, Send, content_length, limited, refuse
 from flotilla_server.authorization import Authorizer, caller_of
 from flotilla_server.callers import Caller
 from flotilla_server.quotas import Quotas

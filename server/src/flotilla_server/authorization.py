@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from flotilla.access import Scope as Permission
-from flotilla.protocol.asgi import Scope
 from flotilla.protocol.errors import Refusal, unknown_path
+from flotilla_server.asgi import Scope
 from flotilla_server.callers import ANONYMOUS, INVALID, UNRESTRICTED, Access, Caller, NotAuthenticated
 
 TOPIC = "{name}"

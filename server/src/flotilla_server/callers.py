@@ -14,7 +14,7 @@ from flotilla.access.tokens import PREFIX, Token, system_token
 from flotilla_server.access_table import AccessTable
 
 MISSING = "a token is missing: send Authorization: Bearer …"
-INVALID = "the token is not valid"
+INVALID = "token rejected: it is unknown, revoked or expired"
 _SCHEME = b"bearer"
 _TEXT_BYTES_MAX = 200
 _ID = slice(len(PREFIX), len(PREFIX) + 16)

@@ -11,8 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from flotilla.limits import TOPIC_NAME_HELP, TOPIC_NAME_RULE
-from flotilla.protocol.asgi import NOT_JSON, header, is_json
+from flotilla.protocol.asgi import NOT_JSON, is_json
 from flotilla.protocol.errors import Refusal, internal_error, unknown_path
+from flotilla_server.asgi import header
 
 _NAME_PATTERN = f"^{TOPIC_NAME_RULE}$"  # of topics and groups
 _SHOWN_LENGTH_MAX = 60  # of an invalid value in a message

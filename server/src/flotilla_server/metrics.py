@@ -1,7 +1,8 @@
-"""Metrics that all servers have."""
+"""Metrics that all servers have, and their registry."""
 
 from collections.abc import Iterator
 
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
@@ -22,3 +23,18 @@ class QuotaRefusals(Collector):
         for quota, count in self._quotas.refused.items():
             found.add_metric([quota], count)
         yield found
+
+
+class ServerMetrics:
+    """The metrics of one server."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+
+    def watch_quotas(self, quotas: Quotas) -> None:
+        """Export the number of requests rejected by quotas."""
+        self._registry.register(QuotaRefusals(quotas))
+
+    def to_bytes(self) -> bytes:
+        """Encode all metrics in the Prometheus text format."""
+        return generate_latest(self._registry)

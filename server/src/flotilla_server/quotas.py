@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from flotilla.access import Token
-from flotilla.protocol.asgi import Receive, Scope, Send, content_length
 from flotilla.protocol.errors import Refusal
+from flotilla_server.asgi import Receive, Scope, Send, content_length
 
 BYTES, REQUESTS, IN_FLIGHT = "bytes_per_s", "requests_per_s", "in_flight_bytes"
 QUOTAS = (BYTES, REQUESTS, IN_FLIGHT)

@@ -10,7 +10,7 @@ from collections.abc import MutableMapping
 from contextvars import ContextVar
 from typing import Any
 
-from flotilla.protocol.asgi import Scope, Send, header
+from flotilla_server.asgi import Scope, Send, header
 
 HEADER = b"x-request-id"
 _WELL_FORMED = re.compile(rb"[A-Za-z0-9._-]{1,128}")

@@ -1,7 +1,6 @@
 """Runs an ASGI application until a signal: sockets, uvicorn with limits, graceful shutdown."""
 
 import asyncio
-import logging
 import signal
 import socket
 import ssl
@@ -14,8 +13,6 @@ from flotilla_server.application import Application
 from flotilla_server.protocol import REFUSED_CONNECTIONS_MAX, LimitedProtocol
 from flotilla_server.tls import Tls
 from flotilla_server.tls_acceptor import TlsAcceptor
-
-logger = logging.getLogger(__name__)
 
 EXIT_SETTINGS = 2
 EXIT_PORT = 4

@@ -21,6 +21,8 @@ from flotilla.net.urls import parse_url
 
 PREFIX = "FLOTILLA_"
 PORT_MAX = 65535
+TIMEOUT_S_MAX = 3600  # highest value of settings in seconds
+CONNECTIONS_MIN = 8  # lowest value of connections_max
 
 T = TypeVar("T")
 Parse = Callable[[str], Any]

@@ -6,10 +6,10 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from flotilla import units
+from flotilla.client.config import DEFAULT_URL
 from flotilla_spark.errors import PatternInvalid
 from flotilla_spark.formats import FORMATS, PATTERN, parse_pattern
-
-DEFAULT_URL = "http://127.0.0.1:8080"
 
 _UNITS = {"s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week"}
 _TIME = re.compile(r"(\d+) *(s|m|h|d|w|seconds?|minutes?|hours?|days?|weeks?)")
@@ -114,9 +114,10 @@ def parse_start(text: str) -> str:
 
 def parse_count(text: str) -> int:
     """Parse a number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}': expected a number of at least 1")
-    return int(text)
+    try:
+        return units.parse_count(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}': expected a number of at least 1") from error
 
 
 def parse_duration(text: str) -> str:

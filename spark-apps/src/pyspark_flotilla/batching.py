@@ -100,8 +100,8 @@ class RowBatcher:
 
     def finish(self) -> Iterator[Batch]:
         """Yield the remaining batches."""
-        for place in sorted(self._open):
-            yield self._open[place].take(place, self._target(place[0]).compression)
+        for tp in sorted(self._open):
+            yield self._open[tp].take(tp, self._target(tp[0]).compression)
 
     def _add_round_robin(self, chunk: "_Rows") -> Iterator[Batch]:
         """Add rows without a key, topic or partition: round-robin, in runs of consecutive rows."""
@@ -147,8 +147,8 @@ class RowBatcher:
             else:
                 partition = self._round_robin(topic, self.rows + at)
             by_partition.setdefault((topic, partition), []).append(at)
-        for place, rows in by_partition.items():
-            yield from self._put(place, chunk.take(rows))
+        for tp, rows in by_partition.items():
+            yield from self._put(tp, chunk.take(rows))
 
     def _topic_of(self, topic: str | None) -> str:
         found = self._topic or topic
@@ -164,9 +164,9 @@ class RowBatcher:
             self._targets[topic] = self._describe(topic)
         return self._targets[topic]
 
-    def _put(self, place: TopicPartition, chunk: "_Rows") -> Iterator[Batch]:
-        target = self._target(place[0])
-        batch = self._open.setdefault(place, _OpenBatch())
+    def _put(self, tp: TopicPartition, chunk: "_Rows") -> Iterator[Batch]:
+        target = self._target(tp[0])
+        batch = self._open.setdefault(tp, _OpenBatch())
         at = 0
         while True:
             count = batch.room(chunk, at, target.bytes_max)
@@ -174,7 +174,7 @@ class RowBatcher:
             at += count
             if at == len(chunk):
                 return
-            yield batch.take(place, target.compression)
+            yield batch.take(tp, target.compression)
 
 
 # -- rows in Arrow memory -----------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class _OpenBatch:
             self.count += count
             self.bytes += chunk.size(at, count)
 
-    def take(self, place: TopicPartition, compression: str) -> Batch:
+    def take(self, tp: TopicPartition, compression: str) -> Batch:
         """Return the batch and start a new one."""
         chunks, self.chunks, self.count, self.bytes = self.chunks, [], 0, 0
         values = pa.concat_arrays([one.values for one in chunks])
@@ -241,7 +241,7 @@ class _OpenBatch:
             keys = None
         packed = None if headers is None else _column(headers)
         return Batch(
-            place,
+            tp,
             _column(values),
             None if keys is None else _column(keys),
             packed if packed and packed.data else None,

@@ -63,18 +63,18 @@ def resolve(
         raise OptionInvalid(f"offsets name partition {partition} of '{topic}', which is not read")
     by_timestamp: dict[tuple[str, int], Mapping[int, int]] = {}
     found: dict[TopicPartition, int] = {}
-    for place, offsets in available.items():
-        spec = specs.of(place)
+    for tp, offsets in available.items():
+        spec = specs.of(tp)
         if isinstance(spec, AtTimestamp):
-            lookup = (place[0], spec.ms)
+            lookup = (tp[0], spec.ms)
             if lookup not in by_timestamp:
                 by_timestamp[lookup] = find(*lookup)
             # Without a record at or after the timestamp it is the end, which may have grown since `available`.
-            found[place] = min(by_timestamp[lookup][place[1]], offsets.next)
+            found[tp] = min(by_timestamp[lookup][tp[1]], offsets.next)
         elif spec in {EARLIEST, LATEST}:
-            found[place] = offsets.first if spec == EARLIEST else offsets.next
+            found[tp] = offsets.first if spec == EARLIEST else offsets.next
         else:
-            found[place] = spec
+            found[tp] = spec
     return found
 
 
@@ -90,13 +90,13 @@ def plan_end(
     its starting offset, so a repeated micro-batch has the same range, and detects removed records. The offset of a
     partition that no longer exists, or that is not in `stop_at`, does not change.
     """
-    new = {place for place, offsets in available.items() if place not in start or offsets.next < start[place]}
-    starts = {place: max(start[place], offsets.first) for place, offsets in available.items() if place not in new}
-    ends = {place: available[place].next for place in starts}
+    new = {tp for tp, offsets in available.items() if tp not in start or offsets.next < start[tp]}
+    starts = {tp: max(start[tp], offsets.first) for tp, offsets in available.items() if tp not in new}
+    ends = {tp: available[tp].next for tp in starts}
     if stop_at is not None:
         new &= stop_at.keys()
-        ends = {place: max(starts[place], min(at, stop_at[place])) for place, at in ends.items() if place in stop_at}
-    return {**start, **{place: available[place].first for place in new}, **limit(starts, ends, records_max)}
+        ends = {tp: max(starts[tp], min(at, stop_at[tp])) for tp, at in ends.items() if tp in stop_at}
+    return {**start, **{tp: available[tp].first for tp in new}, **limit(starts, ends, records_max)}
 
 
 def limit(
@@ -107,15 +107,15 @@ def limit(
     No partition starves: with more partitions than `records_max`, the result has one record of each. Every partition in
     `latest` is in `start`.
     """
-    lag = {place: max(0, end - start[place]) for place, end in latest.items()}
+    lag = {tp: max(0, end - start[tp]) for tp, end in latest.items()}
     nonempty = sum(count > 0 for count in lag.values())
     total = sum(lag.values())
     if records_max is None or total <= records_max:
         return dict(latest)
     share = max(0, records_max - nonempty)
     return {
-        place: start[place] + 1 + (lag[place] - 1) * share // max(1, total - nonempty) if lag[place] else end
-        for place, end in latest.items()
+        tp: start[tp] + 1 + (lag[tp] - 1) * share // max(1, total - nonempty) if lag[tp] else end
+        for tp, end in latest.items()
     }
 
 

@@ -66,11 +66,11 @@ class OffsetSpecs:
     by_partition: Mapping[TopicPartition, OffsetSpec] = field(default_factory=dict)
     has_default: bool = True  # if False, all partitions must be named
 
-    def of(self, place: TopicPartition) -> OffsetSpec:
+    def of(self, tp: TopicPartition) -> OffsetSpec:
         """Return the spec of a partition; raises OptionInvalid if it has none."""
-        if place not in self.by_partition and not self.has_default:
-            raise OptionInvalid(f"offsets must name all partitions; partition {place[1]} of '{place[0]}' is missing")
-        return self.by_partition.get(place, self.default)
+        if tp not in self.by_partition and not self.has_default:
+            raise OptionInvalid(f"offsets must name all partitions; partition {tp[1]} of '{tp[0]}' is missing")
+        return self.by_partition.get(tp, self.default)
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ def _read_offset_specs(given: _RawOptions, side: str, default: int, forbidden: i
         return OffsetSpecs(AtTimestamp(int(for_all)))
     if by_time is not None:
         times = _read_numbers(by_time, f"{side}OffsetsByTimestamp", 0)
-        return OffsetSpecs(default, {place: AtTimestamp(ms) for place, ms in times.items()}, has_default=False)
+        return OffsetSpecs(default, {tp: AtTimestamp(ms) for tp, ms in times.items()}, has_default=False)
     text = given.text(f"{side}Offsets")
     if text is None:
         return OffsetSpecs(default)

@@ -50,7 +50,7 @@ def list_offsets(
 
     With `allow_missing`, missing topics and partitions are left out: a running query checks for them itself.
     """
-    from flotilla.client.errors import NotAllowed, TopicMissing  # noqa: PLC0415 - see `connect`
+    from flotilla import NotAllowed, TopicMissing  # noqa: PLC0415 - see `connect`
 
     selected = options.subscription
     names: Sequence[str] = selected.topics or sorted({topic for topic, _ in selected.partitions})
@@ -76,7 +76,7 @@ def list_offsets(
     ]
     if missing and not allow_missing:
         raise OptionInvalid(f"assign names partitions that do not exist: {', '.join(missing)}")
-    return {place: one for place, one in found.items() if not selected.partitions or place in selected.partitions}
+    return {tp: one for tp, one in found.items() if not selected.partitions or tp in selected.partitions}
 
 
 @functools.cache
@@ -147,7 +147,7 @@ def fetch(client: "Client", range_: OffsetRange, columns: Sequence[str]) -> Iter
 
 def read(options: ReadOptions, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
     """Fetch the records of a task as Spark columns. Raises DataLoss if some are missing and failOnDataLoss is set."""
-    from flotilla.client.errors import TopicMissing  # noqa: PLC0415 - see `connect`
+    from flotilla import TopicMissing  # noqa: PLC0415 - see `connect`
     from pyspark_flotilla.columns import convert, fetched_columns  # noqa: PLC0415
 
     if not isinstance(partition, RangePartition):
@@ -197,8 +197,8 @@ class BatchReader(DataSourceReader):
                 time.sleep(_RETRY_S)
         report_loss(lost, options)
         ranges = [
-            OffsetRange(*place, start, max(start, min(ends[place], available[place].next)))
-            for place, start in sorted(starts.items())
+            OffsetRange(*tp, start, max(start, min(ends[tp], available[tp].next)))
+            for tp, start in sorted(starts.items())
         ]
         return plan_tasks(ranges, options)
 
@@ -271,7 +271,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises TopicMissing for a topic that never existed.
         """
-        from flotilla.client.errors import TopicMissing  # noqa: PLC0415 - see `connect`
+        from flotilla import TopicMissing  # noqa: PLC0415 - see `connect`
 
         available, until_s = self._refresh(), time.monotonic() + STALE_LEADER_S
         while beyond_end(start_at, available) and time.monotonic() < until_s:
@@ -296,18 +296,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end of a query with trigger(availableNow=True)."""
-        self._stop_at = {place: one.next for place, one in self._refresh().items()}
+        self._stop_at = {tp: one.next for tp, one in self._refresh().items()}
 
     def reportLatestOffset(self) -> Offsets:  # noqa: N802
         """Return the ends of all partitions as of the last plan, for the progress of the query."""
-        return offsets.to_json({place: one.next for place, one in self._available.items()})
+        return offsets.to_json({tp: one.next for tp, one in self._available.items()})
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Plan the tasks of a micro-batch. The plan depends on the offsets alone, because a micro-batch can repeat."""
         self._is_new = False
         start_at = offsets.from_json(start)
         ends = sorted(offsets.from_json(end).items())
-        ranges = [OffsetRange(*place, start_at[place], at) for place, at in ends if place in start_at]
+        ranges = [OffsetRange(*tp, start_at[tp], at) for tp, at in ends if tp in start_at]
         return plan_tasks(ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:

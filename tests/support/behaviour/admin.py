@@ -31,7 +31,7 @@ def topics_are_created_configured_and_deleted(url: str, name: str) -> None:
         with pytest.raises(TopicMissing, match="Topic does not exist"):
             client.topics.delete(name)
         client.topics.delete(name, missing_ok=True)
-        assert client.topics.create(name, partitions=1).id != made.id, "it is another one"
+        assert client.topics.create(name, partitions=1).id != made.id, "the token is new"
 
 
 def invalid_topic_requests_are_rejected(url: str, name: str) -> None:
@@ -93,7 +93,7 @@ def tokens_are_created_listed_and_revoked(url: str, name: str) -> None:
         client.tokens.revoke(made.id)
         with pytest.raises(NotFound, match=f"there is no token {made.id}"):
             client.tokens.revoke(made.id)
-        with pytest.raises(Refused, match="is no grant"):
+        with pytest.raises(Refused, match="is not a grant"):
             client.tokens.create(name, ["everything"])
 
 

@@ -82,7 +82,7 @@ def members_share_partitions_and_take_over(url: str, name: str) -> None:
                 places = sorted((record.partition, record.offset) for record in found)
                 assert places == [(partition, offset) for partition in range(4) for offset in range(5)]
             wait_until("all partitions again", lambda: one.poll(0.02) is None and len(one.assignment) == 4)
-            assert one.poll(0.1) is None, "what the other one had done is not done again"
+            assert one.poll(0.1) is None, "records that the other member processed are not delivered again"
         assert committed(client, name) == dict.fromkeys(range(4), 5)
 
 
@@ -129,7 +129,7 @@ def reused_member_id_is_reported_to_the_replaced_member(url: str, name: str) -> 
                 one.poll(SOON_S)
             send(client, name, numbers(1))
             assert two.poll(SOON_S) is not None
-            assert client.groups.describe(name).generation == 2, "and it does not fight"
+            assert client.groups.describe(name).generation == 2, "the previous member does not rejoin"
 
 
 def only_the_owner_of_a_partition_commits_to_it(url: str, name: str) -> None:

@@ -83,7 +83,7 @@ def test_invalid_table_leaves_the_previous_one_in_use(
         asyncio.run(access.update(data))
     assert access.version == opened(tmp_path).version == table_of(ONE).version
     errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert len(errors) == 1, "it is said once"
+    assert len(errors) == 1, "the message is logged once"
     assert "keeping the previous one" in errors[0]
 
 
@@ -102,7 +102,7 @@ def test_table_that_cannot_be_written_is_used_and_written_later(
         asyncio.run(access.update(response_table(table_of(TWO))))
         asyncio.run(access.update(b""))
     assert not is_accepted(access, ONE.headers)
-    assert is_accepted(opened(tmp_path), ONE.headers), "the file is the old one, whole"
+    assert is_accepted(opened(tmp_path), ONE.headers), "the old file is intact"
     assert caplog.text.count("No space left on device") == 1
     asyncio.run(access.update(b""))
     assert opened(tmp_path).version == table_of(TWO).version

@@ -162,7 +162,10 @@ def test_log_lines_name_other_brokers(tmp_path: Path) -> None:
     record = logging.LogRecord("x", logging.INFO, "", 0, "%s %s %s %d", (named, nameless, me.id, 7), None)
     assert PeerNames(me).filter(record)
     assert record.getMessage() == f"broker-1 {nameless} {me.id} 7"
+    record = logging.LogRecord("x", logging.INFO, "", 0, "error=%s", (ValueError(f"{named}: no, {me.id}"),), None)
+    assert PeerNames(me).filter(record)
+    assert record.getMessage() == f"error=broker-1: no, {me.id}"
     same = msgspec.structs.replace(address, name="same")
     me.set_brokers({named: same, nameless: same})
-    assert (me.label(named), me.label(nameless)) == (named, nameless), "a name that is not unique says too little"
+    assert (me.label(named), me.label(nameless)) == (named, nameless), "a name that is not unique is shown with the id"
     log.close()

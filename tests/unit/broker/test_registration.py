@@ -47,7 +47,7 @@ class Registered:
         self.accepted += 1
 
     async def close(self) -> None:
-        assert not self._task.done(), "nothing ends it"
+        assert not self._task.done(), "the registration keeps running"
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
@@ -81,7 +81,7 @@ def test_unresponsive_manager_is_skipped_and_the_responsive_one_is_kept(other: S
             registered = Registered(bad, second.url)
             await until(lambda: registered.accepted >= 5)
             await registered.close()
-            assert first.connections <= 1, "the one that worked is asked first"
+            assert first.connections <= 1, "the manager that responded last is asked first"
 
     on_loop(body)
 

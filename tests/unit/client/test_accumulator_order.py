@@ -128,10 +128,10 @@ class Hammer:
         self.accumulator._wake = self.wake
         self.got: dict[int, list[bytes]] = defaultdict(list)
         self._work = threading.Semaphore(0)
-        self._lanes: list[PartitionQueue] = []
+        self._queues: list[PartitionQueue] = []
 
     def wake(self, queue: PartitionQueue) -> None:
-        self._lanes.append(queue)
+        self._queues.append(queue)
         self._work.release()
 
     def send(self, name: int, records: int) -> None:
@@ -145,8 +145,8 @@ class Hammer:
                 assert room.wait(10)
 
     def drain(self) -> None:
-        while self._work.acquire() and self._lanes:
-            queue = self._lanes.pop(0)
+        while self._work.acquire() and self._queues:
+            queue = self._queues.pop(0)
             while isinstance(batch := self.accumulator.take(queue), ProducerBatch):
                 self.got[queue.index] += batch.values
                 self.accumulator.settle(batch, 0)

@@ -174,7 +174,7 @@ def test_delete_records_sends_offsets_and_is_repeated() -> None:
     pool = FakePool(LOST, ok({"partitions": [{"partition": 1, "first_offset": 5, "next_offset": 5}]}))
     assert run(topics(pool).delete_records("orders", {0: 3, 1: "latest"})) == (PartitionOffsets(1, 5, 5),)
     cuts = {"partitions": [{"partition": 0, "offset": 3}, {"partition": 1, "offset": "latest"}]}
-    assert [one.body for one in pool.asked] == [cuts, cuts], "to say it again changes nothing"
+    assert [one.body for one in pool.asked] == [cuts, cuts], "repeating the request changes nothing"
 
 
 # -- brokers ------------------------------------------------------------------------------------------------------

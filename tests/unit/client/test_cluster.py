@@ -113,7 +113,7 @@ def test_unrepeatable_call_is_retried_only_if_it_was_not_sent() -> None:
     pool = FakePool(AWAY, LATER, ok(1))
     assert run(managers(pool).call("POST", "/x", repeatable=False)) == 1
     assert len(pool.asked) == 3
-    assert pool.asked[0].timeout_s == 30.0, "it has all the time: it cannot be given up for another one"
+    assert pool.asked[0].timeout_s == 30.0, "a single manager gets the whole timeout"
 
 
 @pytest.mark.parametrize("trouble", [LOST, no(504, "unknown_outcome"), no(500, "internal"), Response(502, {}, b"<")])
@@ -170,7 +170,7 @@ def test_rejection_keeps_its_details() -> None:
 @pytest.mark.parametrize(
     ("trouble", "text"),
     [
-        (AWAY, r"^no manager answers: cannot connect\. Is it running\? `flotilla up`"),
+        (AWAY, r"^no manager responded: cannot connect\. Is it running\? `flotilla up`"),
         (LATER, "^http://a:1 is unavailable: the writer does not answer$"),
         (no(500, "internal", "a mistake"), "^http://a:1 responded with status 500: a mistake$"),
         (Response(503, {}, b""), "^http://a:1 responded with status 503$"),

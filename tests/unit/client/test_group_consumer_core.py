@@ -220,7 +220,7 @@ def test_batch_of_a_partition_lost_during_decoding_is_not_returned() -> None:
 
     async def test(bench: Bench) -> None:
         one = await bench.member("one")
-        core, fetcher = one.core, one.core.fetcher
+        core, fetcher = one._core, one._core.fetcher
         assert len(await read(one, 4)) == 4
         pop = fetcher.pop
 

@@ -97,7 +97,7 @@ class Process(Client):
         super().stop()
         self.be(self.member.with_session_ended(self.member.session))
 
-    def hear(self, answer: Response, episodes: "count[int]") -> None:  # noqa: ARG002 - the member state numbers its claims
+    def receive(self, answer: Response, episodes: "count[int]") -> None:  # noqa: ARG002 - the member state numbers its claims
         """Apply a response to a join or a sync."""
         assigned, revoked = (
             tuple(map(id_partition_of, ones)) for ones in (answer.assignment.assigned, answer.assignment.revoked)

@@ -5,6 +5,8 @@ import pickle
 import re
 import subprocess
 import sys
+from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 
 import pytest
@@ -17,15 +19,7 @@ NAMES = sorted(set(flotilla.__all__) - {"__version__"})
 CLASSES = [getattr(flotilla, name) for name in NAMES]
 EXCEPTIONS = [kind for kind in CLASSES if issubclass(kind, Exception)]
 PUBLIC_MODULES = {"flotilla", "flotilla.testing", "flotilla.records", "flotilla.arrow", "flotilla.myqueue"}
-USER_PAGES = [
-    "client.md",
-    "client-reference.md",
-    "groups.md",
-    "tables.md",
-    "testing.md",
-    "myqueue.md",
-    "coming-from.md",
-]
+PAGES = [DOCS.parent / "README.md", *sorted(DOCS.glob("**/*.md"))]
 
 
 def reference() -> str:
@@ -59,6 +53,24 @@ def test_public_method_has_a_docstring(kind: type) -> None:
         if not name.startswith("_") and (inspect.isfunction(found) or isinstance(found, property))
     ]
     assert [name for name in methods if not inspect.getdoc(getattr(kind, name))] == []
+
+
+def public_members(kind: type) -> set[str]:
+    """List methods, properties and fields of a class, and attributes that it sets on itself; values of an enum."""
+    if issubclass(kind, StrEnum):
+        return set(kind)
+    own = [one for one in kind.__mro__ if one.__module__.partition(".")[0] == "flotilla"]
+    names = {name for one in own for name in (*vars(one), *getattr(one, "__annotations__", ()))}
+    for method in (found for one in own for found in vars(one).values() if inspect.isfunction(found)):
+        with suppress(OSError):  # a generated method has no source
+            names.update(re.findall(r"\bself\.(\w+)(?:: [^=\n]+)? = ", inspect.getsource(method)))
+    return {name for name in names if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=NAMES)
+def test_reference_page_names_every_public_member(kind: type) -> None:
+    words = {word for code in re.findall(r"`([^`\n]+)`", reference()) for word in re.findall(r"\w+", code)}
+    assert public_members(kind) - words == set()
 
 
 def test_every_exception_of_the_client_is_public() -> None:
@@ -103,10 +115,10 @@ def test_reference_page_names_every_parameter(kind: type, method: str) -> None:
     assert named == [name for name in inspect.signature(getattr(kind, method)).parameters if name != "self"]
 
 
-@pytest.mark.parametrize("page", USER_PAGES)
-def test_docs_for_users_import_public_names_only(page: str) -> None:
-    text = (DOCS / page).read_text(encoding="utf-8")
-    found = re.findall(r"^(?:>>> )?from (flotilla[\w.]*) import (.+)$", text, re.MULTILINE)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_docs_import_public_names_only(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(r"^(?:>>> )?from (flotilla(?:\.[\w.]+)?) import (.+)$", text, re.MULTILINE)
     assert {module for module, _ in found} <= PUBLIC_MODULES
     names = {name.strip() for module, names in found if module == "flotilla" for name in names.split(",")}
     assert names <= set(NAMES)

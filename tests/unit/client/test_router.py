@@ -18,9 +18,10 @@ from flotilla.client.errors import (
     ServerUnreachable,
     TopicMissing,
 )
-from flotilla.client.router import AppendResult, FetchResult, Router
+from flotilla.client.router import FetchResult, Router
 from flotilla.net import Disconnected, Pool, Response, TimedOut
 from flotilla.net.codes import CODES
+from flotilla.protocol.appends import AppendResult
 from support import virtualtime
 
 T = TypeVar("T")

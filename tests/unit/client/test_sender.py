@@ -173,12 +173,12 @@ def test_record_in_an_older_batch_keeps_its_delivery_time() -> None:
         producer = make(engine, delivery_s=0.5)
         engine.gate.clear()
         await producer.send("t", b"in flight", partition=0)
-        while producer.accumulator._topics["t"].queues[0].open is not None:  # noqa: ASYNC110 - there is no event for it
+        while producer._accumulator._topics["t"].queues[0].open is not None:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
         waiting = [await producer.send("t", b"waits", partition=0)]
-        began = producer.accumulator.pending()[-1]
+        began = producer._accumulator.pending()[-1]
         async with asyncio.timeout(10):
-            while producer.accumulator.pending()[-1] is began:
+            while producer._accumulator.pending()[-1] is began:
                 await asyncio.sleep(0.01)
                 waiting.append(await producer.send("t", b"waits", partition=0))
         assert 1 < len(began) < len(waiting)

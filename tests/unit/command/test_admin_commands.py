@@ -370,7 +370,7 @@ def test_arguments_become_the_request(
     assert last == request_
     assert sent is None if body is None else sent.items() >= body.items()
     if request_.startswith("PATCH"):
-        assert sent == body, "what is not named stays"
+        assert sent == body, "settings that are not named are unchanged"
 
 
 def test_reset_accepts_a_negative_duration(manager: FakeManager) -> None:

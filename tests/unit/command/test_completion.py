@@ -137,7 +137,7 @@ def test_completion_gives_up_on_a_hanging_server() -> None:
         without_s = time.monotonic() - began
         began = time.monotonic()
         assert complete("topics", "describe", "", FLOTILLA_URL=url) == []
-        assert time.monotonic() - began < without_s + 5, "a second, and what a busy machine adds"
+        assert time.monotonic() - began < without_s + 5, "one second, and the delay of a busy machine"
 
 
 @pytest.mark.parametrize(

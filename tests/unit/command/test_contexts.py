@@ -225,7 +225,7 @@ def test_client_of_a_command_ignores_variables(file: Path, monkeypatch: pytest.M
     server = found(file, {"context": "open"}, FLOTILLA_TOKEN=MINE)
     monkeypatch.setattr("flotilla.command.connection.run", lambda *_, **__: None)
     with server.open() as client:
-        assert client._client.engine.config.token is None
+        assert client._client._engine.config.token is None
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

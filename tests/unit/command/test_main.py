@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from flotilla.command import main
 from flotilla.command.main import COMMANDS, NAME, flotilla
@@ -48,6 +49,17 @@ def test_every_command_prints_help(path: str, capsys: pytest.CaptureFixture[str]
     captured = capsys.readouterr()
     assert captured.out.startswith(f"Usage: {path}")
     assert captured.err == ""
+
+
+@pytest.mark.parametrize("context", ALL, ids=[context.command_path for context in ALL])
+def test_help_breaks_no_word_at_a_hyphen_and_names_the_value_of_a_range(context: click.Context) -> None:
+    if context.command.add_help_option:
+        for width in range(50, 120, 10):
+            words = f"{context.command_path} --help".split()[1:]
+            text = CliRunner().invoke(flotilla, words, terminal_width=width).output
+            assert not re.search(r"[A-Za-z]-\n", text)
+            assert "\u2011" not in text
+            assert "x>=" not in text
 
 
 def test_all_commands_exist() -> None:

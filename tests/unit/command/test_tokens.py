@@ -141,7 +141,7 @@ def test_unreachable_error_explains_how_to_set_the_url(capsys: pytest.CaptureFix
     assert main(["tokens", "list", "--url", f"http://127.0.0.1:{free_port()}"]) == 1
     captured = capsys.readouterr().err
     assert re.search(
-        r"cannot reach http://127\.0\.0\.1:\d+: .*\. Is it running\? Start a local system with `flotilla up`", captured
+        r"cannot reach http://127\.0\.0\.1:\d+: .*\. Is it running\? Start a local cluster with `flotilla up`", captured
     )
     assert "--url, --context or FLOTILLA_URL" in captured
 

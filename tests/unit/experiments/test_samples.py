@@ -35,4 +35,4 @@ def test_samples_match_their_plan_and_parse() -> None:
             assert len(steps) == 200
             assert {topic for step in steps for topic in step} == set(topics)
             assert any(len(set(step)) < len(step) for step in steps), "some steps send to a topic twice"
-            assert len({line.message for line in log.lines}) < len(log.lines) / 2, "texts come again"
+            assert len({line.message for line in log.lines}) < len(log.lines) / 2, "texts are repeated"

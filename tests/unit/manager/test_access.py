@@ -62,7 +62,7 @@ def test_before_tokens_are_loaded_servers_are_admitted_and_others_get_unavailabl
     with pytest.raises(NotAuthenticated, match="a token is missing"):
         access.identify(None)
     metadata.snapshot = make_snapshot()
-    with pytest.raises(NotAuthenticated, match="not valid"):
+    with pytest.raises(NotAuthenticated, match="token rejected"):
         access.identify(shown(ALICE))
 
 
@@ -226,7 +226,7 @@ def test_every_request_to_a_broker_has_the_system_token(secret: bytes | None) ->
 
 def keeper(writer: WriterHarness, now_ms: int = 1000) -> TokenService:
     return TokenService(
-        writer.leadership,
+        writer.election,
         writer.database,
         writer.metadata,
         random_bytes=writer.store._random_bytes,

@@ -274,14 +274,14 @@ class Chaos:
         rng = self._rng
         if self._late and rng.random() < 0.2:  # a delayed duplicate arrives
             self.log.append(self._late.pop(rng.randrange(len(self._late))))
-        fate = rng.choice(["done"] * 10 + ["late"] * 3 + ["unanswered"] * 2 + ["refused"] * 5)
-        if fate == "refused":
+        outcome = rng.choice(["done"] * 10 + ["late"] * 3 + ["unanswered"] * 2 + ["refused"] * 5)
+        if outcome == "refused":
             return rng.choice(self._refusals)
-        if fate == "late":
+        if outcome == "late":
             self._late.append(request.body)
             return await hang() if rng.random() < 0.3 else LOST
         found = self.log.append(request.body)
-        return found if fate == "done" else rng.choice(self._doubts)
+        return found if outcome == "done" else rng.choice(self._doubts)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -340,7 +340,7 @@ def test_batches_respect_the_batch_limit_of_the_topic() -> None:
         assert log.values == values
         sizes = [len(batch) for batch in log.batches]
         assert max(sizes) <= 1024
-        assert sum(size > 700 for size in sizes) > len(sizes) / 2, "and they do share them"
+        assert sum(size > 700 for size in sizes) > len(sizes) / 2, "requests share batches"
 
     on_virtual_time(run())
 

@@ -22,12 +22,12 @@ class Database:
         self.store = self
         self.calls: list[str] = []
         self.touched: list[Sequence[str]] = []
-        self.is_away = False
+        self.is_unreachable = False
         self.followed_to = 0
 
     async def call(self, function: Callable[..., object], *args: object) -> object:
         self.calls.append(function.__name__)
-        if self.is_away:
+        if self.is_unreachable:
             raise DatabaseUnavailable("gone")
         return function(*args)
 
@@ -98,16 +98,16 @@ def test_new_registrations_are_cached_before_the_database_fails() -> None:
         await asyncio.sleep(0.5)
         database.rows.append(Producer(id="p2", topic_id="t1"))
         await asyncio.sleep(1)
-        database.is_away = True
+        database.is_unreachable = True
         assert await producers.is_registered("p1", "t1")
         assert await producers.is_registered("p2", "t1")
         with pytest.raises(DatabaseUnavailable):
             await producers.is_registered("p3", "t1")
         await asyncio.sleep(5)
-        database.is_away = False
+        database.is_unreachable = False
         database.rows.append(Producer(id="p4", topic_id="t1"))
         await asyncio.sleep(2)
-        database.is_away = True
+        database.is_unreachable = True
         assert await producers.is_registered("p4", "t1")
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
@@ -147,10 +147,10 @@ def test_last_seen_times_are_written_in_one_batch_and_once() -> None:
             liveness.consumer("c1")
         await asyncio.sleep(5)
         assert database.touched == [["p1", "p2"], ["c1"]]
-        database.is_away = True
+        database.is_unreachable = True
         liveness.producer("p3")
         await asyncio.sleep(5)
-        database.is_away = False
+        database.is_unreachable = False
         liveness.producer("p4")
         await asyncio.sleep(5)
         assert database.touched[2:] == [["p4"]]

@@ -10,7 +10,6 @@ import pytest
 
 from flotilla.net import Pool, Response
 from flotilla.net.codes import RESOURCES, Resource
-from flotilla.protocol.asgi import ClientDisconnected, Scope
 from flotilla.protocol.errors import STATUS_OF, Refusal, not_found
 from flotilla.protocol.simple import failure, template
 from flotilla_manager.api.calls import make_calls
@@ -25,6 +24,7 @@ from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import DatabaseUnavailable, OutcomeUnknown
 from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Snapshot, Topic
+from flotilla_server.asgi import ClientDisconnected, Scope
 from flotilla_server.callers import UNRESTRICTED, Caller
 from flotilla_server.limits import InFlight
 from support.access import hold
@@ -334,7 +334,11 @@ def test_unknown_paths_are_404_and_unknown_methods_405() -> None:
         for path in ("/nowhere", "/topics/", "/topics//partitions", "/topics/a/b", "/Topics"):
             assert (await parts.refusal_of("GET", path))[0] == 404
         for method in ("HEAD", "OPTIONS", "PUT", "GET", "M-SEARCH"):
-            assert await parts.refusal_of(method, "/topics/a") == (405, "failure", "'/topics/{name}' takes DELETE.")
+            assert await parts.refusal_of(method, "/topics/a") == (
+                405,
+                "failure",
+                "'/topics/{name}': method not allowed, use DELETE.",
+            )
 
     run(test)
 

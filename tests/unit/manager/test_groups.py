@@ -34,7 +34,7 @@ TIMEOUT_S = 10
 def groups_of(writer: WriterHarness) -> GroupCoordinator:
     """Make the group coordinator of a manager."""
     return GroupCoordinator(
-        writer.leadership, writer.database, writer.metadata, clock=writer.clock, random_bytes=writer.store._random_bytes
+        writer.election, writer.database, writer.metadata, clock=writer.clock, random_bytes=writer.store._random_bytes
     )
 
 
@@ -128,7 +128,7 @@ def test_new_writer_gives_members_a_full_timeout(tmp_path: Path) -> None:
         before = bench.store.load_group("g")
         bench.clock.move(1000)
         two = bench.manager("http://one:1")
-        await two.leadership.observe()
+        await two.election.observe()
         await two.metadata.refresh()
         successor = groups_of(two)
         await successor.sweep(bench.clock())
@@ -154,7 +154,7 @@ def test_pause_of_the_writer_does_not_count_as_silence_of_members(tmp_path: Path
         assert groups.known("g") is not None
         bench.clock.move(TIMEOUT_S - 1)
         await groups.sweep(bench.clock())
-        assert groups.known("g") is not None, "it has the full timeout from then on"
+        assert groups.known("g") is not None, "the member has the full timeout from then on"
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
@@ -197,7 +197,7 @@ def test_replaced_writer_changes_no_group(tmp_path: Path) -> None:
         with pytest.raises(Fenced):
             await groups.sweep(bench.clock())
         assert bench.store.load_group("g") == before
-        writer.leadership.lose(writer.epoch, "replaced")
+        writer.election.lose(writer.epoch, "replaced")
         with pytest.raises(Refusal, match="No writer is active"):
             await groups.heartbeat("g", "a", generation)
 
@@ -210,11 +210,11 @@ def test_writer_that_takes_over_again_reloads_all_groups(tmp_path: Path) -> None
         await join(groups, "a")
         other = bench.manager("http://two:1")
         epoch = bench.store.take_over("http://two:1")
-        other.leadership.epoch = epoch
+        other.election.epoch = epoch
         await other.metadata.refresh()
         await join(groups_of(other), "b")
-        writer.leadership.epoch = bench.store.take_over("http://one:1")
-        assert groups.known("g") is None, "what it remembers is not what is"
+        writer.election.epoch = bench.store.take_over("http://one:1")
+        assert groups.known("g") is None, "the cached state is stale"
         await groups.sweep(bench.clock())
         assert set(groups.known("g").members) == {"a", "b"}  # type: ignore[union-attr]
 
@@ -292,7 +292,7 @@ def test_heartbeats_are_accepted_while_the_database_is_unavailable(
                 await groups.sweep(bench.clock())
         assert groups.known("g") is None
         await groups.sweep(bench.clock())
-        assert groups.known("g") is not None, "it was in doubt, and is read again, with a full timeout"
+        assert groups.known("g") is not None, "the doubtful group is loaded again, with a full timeout"
         assert (await groups.heartbeat("g", "a", generation)).generation == generation
 
     on_bench(tmp_path, work)
@@ -322,7 +322,7 @@ def test_wait_for_other_requests_of_a_group_times_out(tmp_path: Path, monkeypatc
         bench.clock.move(TIMEOUT_S)
         with pytest.raises(Refusal, match="try again"):
             await groups.sweep(bench.clock())
-        assert groups.known("other") is None, "the trouble of one group is not that of the others"
+        assert groups.known("other") is None, "an error in one group does not affect others"
         back.set()
         await first
         await join(groups, "d", "hangs")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flotilla_manager.model import Broker, Partition, Replica, Snapshot, Topic, TopicState, Writer, key_of
 from flotilla_manager.planning import (
-    BEHIND_MAX,
+    OUTDATED_MAX,
     TRANSFERS_MAX,
     Campaign,
     CloseReplica,
@@ -75,7 +75,7 @@ def parse_recent(words: Words, example: Example) -> Command:
 
 def describe(found: Plan) -> list[str]:
     lines = [
-        *(f"behind: {sentence}" for sentence in found.behind),
+        *(f"behind: {sentence}" for sentence in found.outdated),
         *(f"foreign: {broker}" for broker in found.foreign),
         *(describe_command(command) for command in found.commands),
         *(f"{change.topic_id} is {change.state}" for change in found.topic_changes),
@@ -108,10 +108,10 @@ def test_plan_matches_golden_example(case: Case) -> None:
 
 
 def test_plan_lists_a_limited_number_of_differences() -> None:
-    replicas = tuple(replica_of(f"t{number}", 0, 1, ("1",)) for number in range(BEHIND_MAX + 5))
+    replicas = tuple(replica_of(f"t{number}", 0, 1, ("1",)) for number in range(OUTDATED_MAX + 5))
     report = Report(broker="1", cluster_id="ours", writer_epoch=EPOCH, replicas=replicas)
-    behind = plan(snapshot_of([make_broker("1")], []), {"1": report}).behind
-    assert len(behind) == BEHIND_MAX + 1
+    behind = plan(snapshot_of([make_broker("1")], []), {"1": report}).outdated
+    assert len(behind) == OUTDATED_MAX + 1
     assert behind[-1] == "and 5 more"
 
 
@@ -244,7 +244,7 @@ def test_applied_plans_converge(cluster: tuple[Snapshot, dict[str, Report]]) -> 
     for rounds in count():
         found = plan(snapshot, reports)
         assert found == plan(snapshot, reports)
-        assert not found.behind
+        assert not found.outdated
         if found.is_empty:
             break
         assert commands.isdisjoint(found.commands)
@@ -310,8 +310,8 @@ def test_plan_is_empty_if_the_database_is_behind(
         fresh=fresh,
     )
     found = plan(snapshot, {**reports, broker: report})
-    assert found.behind
-    assert found == Plan(behind=found.behind)
+    assert found.outdated
+    assert found == Plan(outdated=found.outdated)
 
 
 @given(clusters(), st.sampled_from(IDS))

@@ -28,15 +28,15 @@ def test_new_writer_sends_its_epoch_to_all_brokers_at_once(tmp_path: Path) -> No
         assert snapshot is not None
         old = one.epoch
         two = bench.manager("http://one:1")
-        await two.leadership.observe()
-        await two.hear()
+        await two.election.observe()
+        await two.receive_heartbeats()
         await two.reconciler.reconcile(two.epoch)
         assert {broker.writer_epoch for broker in fetch_all(bench)} == {two.epoch}
         topic = snapshot.ready["t"]
         close = CloseReplica(broker=fetch_all(bench)[0].id, topic_id=topic.id, partition=0, epoch=1)
         assert await one.reconciler.send((close,), old, snapshot)
         assert len(fetch_all(bench)[0].held) == 2
-        assert one.leadership.epoch is None, "it has learnt that it is not the writer any more"
+        assert one.election.epoch is None, "the old writer knows that it has been replaced"
 
     on_bench(tmp_path, work)
 
@@ -46,7 +46,7 @@ def test_replaced_writer_makes_no_plan(tmp_path: Path) -> None:
         one = await bench.writer()
         bench.store.take_over("http://two:1")
         before = [len(broker.commands) for broker in fetch_all(bench)]
-        await one.hear()
+        await one.receive_heartbeats()
         assert (await one.reconciler.reconcile(one.epoch)).is_empty
         assert [len(broker.commands) for broker in fetch_all(bench)] == before
         with pytest.raises(Fenced):
@@ -66,7 +66,7 @@ def test_broker_is_inactive_after_three_missed_heartbeats_and_active_with_the_ne
         await writer.pass_time(2)
         assert [broker.active for broker in bench.store.snapshot().brokers] == [True, False, True]
         quiet.is_silent = False
-        await writer.hear()
+        await writer.receive_heartbeats()
         assert all(broker.active for broker in bench.store.snapshot().brokers)
 
     on_bench(tmp_path, work)
@@ -77,7 +77,7 @@ def test_new_writer_waits_before_it_marks_brokers_inactive(tmp_path: Path) -> No
         await bench.writer()
         bench.clock.move(100)
         two = bench.manager("http://one:1")
-        await two.leadership.observe()
+        await two.election.observe()
         await two.reconciler.reconcile(two.epoch)
         bench.clock.move(3)
         await two.reconciler.reconcile(two.epoch)
@@ -119,18 +119,18 @@ def test_new_writer_waits_for_brokers_with_a_long_interval_and_not_for_those_tha
         slow, gone, default = fetch_all(bench)
         slow.manager_heartbeat_s, gone.is_silent = 10.0, True
         two = bench.manager("http://one:1")
-        await two.leadership.observe()
+        await two.election.observe()
         bench.clock.move(4)
         await two.reconciler.reconcile(two.epoch)
         assert actives(bench) == [True, False, False]
-        await two.hear(default)
+        await two.receive_heartbeats(default)
         bench.clock.move(35)
-        await two.hear(default)
+        await two.receive_heartbeats(default)
         await two.reconciler.reconcile(two.epoch)
         assert actives(bench) == [True, False, True]
         bench.clock.move(1)
         await two.reconciler.reconcile(two.epoch)
-        assert actives(bench) == [False, False, True], "it answers, and sends no heartbeats"
+        assert actives(bench) == [False, False, True], "the broker responds, but sends no heartbeats"
 
     on_bench(tmp_path, work)
 
@@ -149,7 +149,7 @@ def test_writer_gives_no_further_time_for_an_interval_that_is_wrong_or_of_anothe
             return {"id": fetch_all(bench)[0].id, **described}
 
         monkeypatch.setattr(two.reconciler._commands, "describe", describe)
-        await two.leadership.observe()
+        await two.election.observe()
         bench.clock.move(4)
         await two.reconciler.reconcile(two.epoch)
         assert actives(bench) == [False]
@@ -170,7 +170,9 @@ def test_pause_of_the_writer_does_not_count_as_silence_of_brokers(tmp_path: Path
         await asyncio.gather(running, return_exceptions=True)
         bench.clock.move(5)
         await writer.reconciler.reconcile(writer.epoch)
-        assert not any(broker.active for broker in bench.store.snapshot().brokers), "now it has listened in vain"
+        assert not any(broker.active for broker in bench.store.snapshot().brokers), (
+            "no heartbeat arrived for three intervals"
+        )
 
     on_bench(tmp_path, work)
 
@@ -215,14 +217,14 @@ def test_writer_stops_and_closes_nothing_if_the_database_is_behind(tmp_path: Pat
             )
         if knowledge != "a topic":
             first.writer_epoch = 1 << 62
-        await writer.hear()
+        await writer.receive_heartbeats()
         if "silent" in knowledge:
             first.is_silent = True
             bench.clock.move(10)
         before = [len(broker.commands) for broker in fetch_all(bench)]
         await writer.reconciler.reconcile(writer.epoch)
-        assert writer.behind
-        text = " ".join(writer.behind[0])
+        assert writer.outdated
+        text = " ".join(writer.outdated[0])
         assert f"broker {first.host}:{first.port} " in text
         assert ("newer" in text, str(1 << 62) in text) == (knowledge != "an epoch", knowledge != "a topic")
         assert [len(broker.commands) for broker in fetch_all(bench)] == before
@@ -245,9 +247,9 @@ def test_database_is_not_behind_during_changes_of_topics_and_brokers(tmp_path: P
             lost.starts += 1
             await writer.reconcile()
             writer = bench.manager("http://one:1")
-            await writer.leadership.observe()
+            await writer.election.observe()
             await writer.reconcile()
-            assert not writer.behind
+            assert not writer.outdated
         assert not any(broker.held for broker in fetch_all(bench))
 
     on_bench(tmp_path, work)

@@ -278,7 +278,7 @@ def test_fetch_from_before_a_deletion_is_not_shared_afterwards() -> None:
         log.first = 2
         await asyncio.sleep(FRESH_S)
         assert await records.at(TOPIC, 0, 0) == (2, b"c")
-        assert await early == (0, b"a"), "it was asked for before"
+        assert await early == (0, b"a"), "the request started earlier"
 
     on_virtual_time(run())
 
@@ -322,7 +322,7 @@ def test_deleted_records_of_a_batch_are_left_out() -> None:
         log.first = 2
         records = logs.records()
         assert await records.at(TOPIC, 0, 3) == (3, b"d")
-        assert await records.at(TOPIC, 0, 0) == (2, b"c"), "not from the batch that another one has fetched"
+        assert await records.at(TOPIC, 0, 0) == (2, b"c"), "not from the batch of the other request"
 
     on_virtual_time(run())
 

@@ -150,7 +150,7 @@ def test_report_is_fresh_for_three_heartbeats_and_stale_after_a_command() -> Non
     assert reports.for_planning()[broker.id].fresh
     clock.move(0.1)
     assert not reports.for_planning()[broker.id].fresh
-    assert broker.id in reports.for_planning(), "what it knows does not age"
+    assert broker.id in reports.for_planning(), "a stale report is kept"
     reports.forget_all()
     assert reports.for_planning() == {}
 

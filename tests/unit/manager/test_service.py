@@ -63,7 +63,7 @@ def test_unchanged_heartbeat_needs_no_query(tmp_path: Path, monkeypatch: pytest.
             raise DatabaseUnavailable("away")
 
         monkeypatch.setattr(writer.database, "call", fail)
-        await writer.hear()
+        await writer.receive_heartbeats()
         new = FakeBroker(9)
         with pytest.raises(DatabaseUnavailable):
             await writer.service.brokers.heartbeat(new.heartbeat())
@@ -98,7 +98,7 @@ def test_topic_is_not_placed_on_a_broker_that_is_being_removed(tmp_path: Path) -
     async def work(bench: Bench) -> None:
         for round_ in range(6):
             writer = bench.manager("http://one:1")
-            await writer.leadership.observe()
+            await writer.election.observe()
             made = writer.add(1)[0]
             await writer.reconcile()
             names = [f"t{round_}-{at}" for at in range(3)]
@@ -144,7 +144,7 @@ def test_broker_that_lost_its_disk_replaces_its_old_id(tmp_path: Path) -> None:
         address = f"127.0.0.1:{new.port}"
         assert await writer.service.brokers.cordon(address, cordoned=True) == new.id
         assert await writer.service.brokers.cordon(old.id, cordoned=True) == old.id
-        assert not writer.behind
+        assert not writer.outdated
 
     on_bench(tmp_path, work)
 
@@ -184,7 +184,7 @@ def test_setting_of_an_operator_is_stored_once_and_kept_by_heartbeats(tmp_path: 
         assert (made.rack, made.cordoned) == ("r1", True)
         version = bench.store.version()
         await writer.service.brokers.configure(id_, rack="r1", wanted=True, cordoned=True)
-        await writer.hear()
+        await writer.receive_heartbeats()
         assert bench.store.version() == version
         with pytest.raises(Refusal) as caught:
             await writer.service.brokers.configure(an_id(1), rack=None, wanted=True, cordoned=False)
@@ -274,7 +274,7 @@ def run_manager(folder: Path, work: Callable[[Manager, asyncio.Queue[int]], Awai
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("job", ["metadata.follow", "liveness.follow", "leadership.run", "reconciler.run", "_prepare"])
+@pytest.mark.parametrize("job", ["metadata.follow", "liveness.follow", "election.run", "reconciler.run", "_prepare"])
 def test_manager_stops_if_a_background_task_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str) -> None:
     async def work(manager: Manager, stops: asyncio.Queue[int]) -> None:
         async def fail() -> None:
@@ -314,9 +314,9 @@ def test_manager_closes_although_a_task_swallows_its_cancellation(
 def test_manager_with_a_database_behind_makes_no_changes_until_it_stops(tmp_path: Path) -> None:
     async def work(manager: Manager, stops: asyncio.Queue[int]) -> None:
         await manager._prepare()
-        await manager.leadership.observe()
+        await manager.election.observe()
         assert manager.writer.is_writer
-        manager._on_behind(("broker x knows more",))
+        manager._on_outdated(("broker x knows more",))
         assert await stops.get() == 5
         with pytest.raises(Refusal, match="No writer"):
             await manager.writer.topics.create("t")

@@ -30,11 +30,11 @@ class Leader:
 
     def __init__(self) -> None:
         self.first = 0
-        self.is_away = False
+        self.is_unreachable = False
 
     async def answer(self, request: Request) -> Answer:
         offset = parse_qs(urlsplit(request.target).query)["offset"][0]
-        if self.is_away:
+        if self.is_unreachable:
             return refusal("no_leader")
         at = 10 if offset == "latest" else int(offset)
         if at >= 10 and offset != "latest":
@@ -93,10 +93,10 @@ def test_fast_client_gets_all_records_without_a_second_request() -> None:
 def test_stream_that_cannot_check_for_deletions_ends_and_can_be_resumed() -> None:
     leader = Leader()
 
-    def go_away() -> None:
-        leader.is_away = True
+    def disconnect() -> None:
+        leader.is_unreachable = True
 
-    events = listen(leader, FRESH_S, go_away)
+    events = listen(leader, FRESH_S, disconnect)
     assert offsets(events) == [0]
     assert events[-1].startswith(b"event: error")
     assert events[0].startswith(b"id: 0:1\n")

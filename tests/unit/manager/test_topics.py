@@ -51,7 +51,7 @@ def test_topic_is_deleted_if_a_broker_does_not_open_it(tmp_path: Path) -> None:
         await writer.reconcile()
         assert writer.states() == {"t": READY}
         assert held(writer) == 6
-        assert not writer.behind
+        assert not writer.outdated
 
     on_bench(tmp_path, work)
 
@@ -74,7 +74,7 @@ def test_reconciler_does_not_interfere_with_a_topic_being_created(tmp_path: Path
         third.before = open_and_say_nothing
         creating = asyncio.create_task(writer.create(partitions=1))
         await entered.wait()
-        await writer.hear()
+        await writer.receive_heartbeats()
         await writer.reconciler.reconcile(writer.epoch)
         assert writer.states() == {"t": CREATING}, "all replicas are open, but clients cannot use the topic yet"
         go_on.set()
@@ -102,7 +102,7 @@ def test_next_writer_completes_a_topic_in_creating(
         with pytest.raises(type(error)):
             await one.create()
         two = bench.manager("http://one:1")
-        await two.leadership.observe()
+        await two.election.observe()
         assert (await refusal_of(two.create())).code == "unavailable", "not 'exists': clients cannot see it yet"
         await two.reconcile()
         assert two.states() == {"t": READY}
@@ -125,13 +125,13 @@ def test_topic_that_cannot_be_completed_is_deleted_after_a_timeout(
         with pytest.raises(DatabaseUnavailable):
             await one.create()
         two = bench.manager("http://one:1")
-        await two.leadership.observe()
+        await two.election.observe()
         await two.pass_time(70)
         assert two.states() == {}
         await two.create(replication=2)
         third.is_silent = False
         await two.reconcile()
-        assert (two.states(), third.held, two.behind) == ({"t": READY}, {}, [])
+        assert (two.states(), third.held, two.outdated) == ({"t": READY}, {}, [])
 
     on_bench(tmp_path, work)
 
@@ -148,7 +148,7 @@ def test_replicas_of_a_deleted_topic_are_closed_on_returning_brokers(tmp_path: P
         assert len(late.held) == 2
         late.is_silent = False
         await writer.reconcile()
-        assert (late.held, writer.behind) == ({}, [])
+        assert (late.held, writer.outdated) == ({}, [])
 
     on_bench(tmp_path, work)
 

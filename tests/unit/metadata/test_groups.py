@@ -163,7 +163,7 @@ def test_commit_of_a_fenced_member_changes_nothing(
     with pytest.raises(error) as caught:
         store.commit_offsets("g", [at(TWO, 8), at(ONE, 8)], member)
     if isinstance(caught.value, NotOwner):
-        assert ONE in caught.value.places
+        assert ONE in caught.value.partitions
         assert (caught.value.member_id, caught.value.generation) == member
     assert store.committed_offsets("g") == []
 

@@ -213,10 +213,10 @@ def test_unsolicited_data_closes_the_connection(new_loop: NewLoop) -> None:
             assert (await connection.request("GET", "/")).body == b"ok"
             await until(lambda: not connection.is_open)
 
-        async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def respond(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(OK)
 
-        async with serving(talk) as server:
+        async with serving(respond) as server:
             connection = await Connection.open(server.url)
             await until(lambda: not connection.is_open)
 

@@ -139,12 +139,12 @@ def test_session_tickets_do_not_break_an_idle_connection(
             assert connection.is_usable, "the tickets are held back"
             send_tickets.set()
             wait_readable(connection)
-            assert not connection.is_usable, "something is there"
-            assert await connection.check(), "it was nothing that matters"
+            assert not connection.is_usable, "the server sent data"
+            assert await connection.check(), "the data was no response"
             assert (await connection.request("GET", "/")).body == b"ok"
             server.join()
             wait_readable(connection)
-            assert not await connection.check(), "this time, the server hung up"
+            assert not await connection.check(), "the server closed the connection"
             connection.close()
 
     on_loop(body, new_loop)

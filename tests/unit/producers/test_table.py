@@ -395,7 +395,7 @@ def row(next_sequence: int, *batches: tuple[int, int], epoch: int = 0, offset: i
         (saved(ANN + row(6, *[(1, 1)] * 6)), "168 bytes are not a row"),
         (saved(ANN + row(1, (1, 1)) + b"\0"), "49 bytes are not a row"),
         (saved(NO_PRODUCER + row(1, (1, 1))), "is reserved"),
-        (saved(ANN + row(1, (1, 1)), ANN + row(1, (1, 2))), f"producer id {ANN.hex()} .* there twice"),
+        (saved(ANN + row(1, (1, 1)), ANN + row(1, (1, 2))), f"producer id {ANN.hex()} is reserved or duplicate"),
         (saved(ANN + row(1, (1, 1), epoch=-1)), "out of its range"),
         (saved(ANN + row(1, (1, 1), offset=-1)), "out of its range"),
         (saved(ANN + row(1, (1, 1), time_ms=-1)), "out of its range"),

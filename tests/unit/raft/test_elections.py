@@ -130,7 +130,7 @@ def test_candidate_gets_no_pre_votes_while_the_leader_is_alive() -> None:
     net.deliver(*net.take(sender=three, to=two))
     (answer,) = [message_on_wire.message for message_on_wire in net.take(two, three, PreVote)]
     assert isinstance(answer, PreVote)
-    assert answer.granted, "who lost the connection to the leader does not wait for its silence"
+    assert answer.granted, "a member that lost the connection to the leader does not wait for its timeout"
 
 
 def test_leader_is_considered_dead_after_the_shortest_election_timeout() -> None:
@@ -243,7 +243,7 @@ def test_vote_of_an_earlier_term_does_not_count() -> None:
     net.take(to=three)
     net.deliver(*net.take(one, two, VoteRequest))
     net.deliver(*net.take(two, one, Vote))
-    assert one.raft.is_leader, "and does not stand in the way of the one that does"
+    assert one.raft.is_leader, "the other candidate yields"
 
 
 def test_message_of_a_non_member_is_ignored() -> None:

@@ -140,11 +140,11 @@ def test_group_whose_number_changed_is_notified_of_its_flushes() -> None:
     """After a snapshot the group has another number in the log; a flush names that one."""
     net, (one, _, three) = led()
     net.isolate(three)
-    three.engine._note_number(net.key, 1)
+    three.engine._set_number(net.key, 1)
     number = three.log.create_group(net.meta.to_bytes())
-    three.engine._note_number(net.key, number)
+    three.engine._set_number(net.key, number)
     assert three.engine._by_number == {number: net.key}
-    three.engine._note_number(net.key, 1)
+    three.engine._set_number(net.key, 1)
     net.connect_all()
     sent = one.append(b"x")
     net.wait(1)

@@ -44,7 +44,7 @@ class Terms:
         return self.term_of(self.last_index)
 
     def term_of(self, index: int) -> int:
-        assert self.anchor_index <= index <= self.last_index, f"{index} is not held"
+        assert self.anchor_index <= index <= self.last_index, f"{index} is not in the log"
         return self.terms[index - 1] if index else 0
 
     def term_start(self, index: int) -> int:
@@ -128,11 +128,11 @@ def test_append_is_classified_like_in_raft(case: Case, data: st.DataObject) -> N
     elif isinstance(verdict, NewEntries):
         assert verdict.prev_index == sent[verdict.skip].index - 1 >= case.commit_index
         assert verdict.prev_term == Terms(case.leader).term_of(verdict.prev_index)
-        assert case.agreement == verdict.prev_index, "what matches goes, or what does not stays"
+        assert case.agreement == verdict.prev_index, "a matching entry would be removed, or a conflicting one kept"
         assert [*held[: verdict.prev_index], *(e.term for e in sent[verdict.skip :])] == case.leader[:end]
     else:
         assert case.agreement < prev_index
-        assert case.agreement <= verdict.hint_index <= prev_index, "a term that is lower there may begin here"
+        assert case.agreement <= verdict.hint_index <= prev_index, "the leader's lower term may begin here"
         assert case.commit_index <= verdict.hint_index
 
 
@@ -205,9 +205,9 @@ def test_conflict_is_not_searched_where_the_logs_cannot_match() -> None:
     assert find_conflict(held, 0, 7, 4) == (4, 2)
     assert find_conflict(held, 0, 7, 1) == (2, 1)
     assert find_conflict(held, 0, 7, 0) == (0, 0)
-    assert find_conflict(held, 6, 7, 1) == (6, 5), "the floor is agreed upon"
+    assert find_conflict(held, 6, 7, 1) == (6, 5), "all members have the floor"
     assert find_conflict(Terms(held.terms, 3), 0, 7, 1) == (3, 2), "below the anchor nothing is known"
-    assert find_conflict(held, 9, 9, 1) == (0, 0), "a floor that is not held says nothing"
+    assert find_conflict(held, 9, 9, 1) == (0, 0), "a floor that this log lacks proves nothing"
 
 
 # -- consecutive entries ----------------------------------------------------------------------------------

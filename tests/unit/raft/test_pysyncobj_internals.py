@@ -133,7 +133,7 @@ def find_uses(source: str, taken: set[str]) -> dict[str, set[Use]]:
     for node in ast.walk(tree):
         parent = parents.get(node)
         if isinstance(node, ast.Attribute):
-            of_module = isinstance(node.value, ast.Name) and node.value.id == "stock"
+            of_module = isinstance(node.value, ast.Name) and node.value.id == "syncobj"
             if _is_private(name := _unmangle(node.attr), taken) or (of_module and isinstance(node.ctx, ast.Store)):
                 uses[name].add(_use_of(node, parent))
         elif isinstance(node, ast.FunctionDef) and _is_private(name := _unmangle(node.name), taken):
@@ -216,9 +216,9 @@ def test_no_other_module_uses_private_names_of_pysyncobj() -> None:
         ("class A:\n    def __secret(self): pass", {"_SyncObj__secret": {Use.OVERRIDE}}),
         ("class A:\n    def _isLeader(self): pass", {"_isLeader": {Use.OVERRIDE}}),
         ("self._getTerm()", {"_getTerm": {Use.CALL}}),
-        ("stock._RAFT_STATE.LEADER", {"_RAFT_STATE": {Use.READ}}),
-        ("stock.random = None", {"random": {Use.WRITE}}),
-        ("stock.SyncObjConf(); self._ours; self.__init__(); self.may_campaign = True", {}),
+        ("syncobj._RAFT_STATE.LEADER", {"_RAFT_STATE": {Use.READ}}),
+        ("syncobj.random = None", {"random": {Use.WRITE}}),
+        ("syncobj.SyncObjConf(); self._ours; self.__init__(); self.may_campaign = True", {}),
     ],
 )
 def test_use_of_a_private_name_is_found(line: str, found: dict[str, set[Use]]) -> None:
@@ -527,7 +527,7 @@ def _() -> None:
     with mock.patch.object(pysyncobj.syncobj.time, "sleep", side_effect=AssertionError("a tick sleeps")):
         member.sync._onTick(0.0)
     assert member.role == Role.CANDIDATE, "a tick starts an election"
-    assert [peer for peer, _ in member.sent] == ["ann", "cat"], "it asks every other member once"
+    assert [peer for peer, _ in member.sent] == ["ann", "cat"], "the candidate asks every other member once"
     member.sent.clear()
     member.core.count_vote(NOW, "cat", 1)
     member.sync._onTick(0.0)
@@ -598,7 +598,7 @@ def _() -> None:
 def _() -> None:
     member = Member()
     calls = member.record("_SyncObj__sendAppendEntries")
-    with mock.patch.object(core_module._Outlet, "send", autospec=True, return_value=True) as send:
+    with mock.patch.object(core_module._VoteTransport, "send", autospec=True, return_value=True) as send:
         member.core.campaign(NOW)
         assert calls == [], "a candidate sends no entries"
         member.core.count_vote(NOW, "ann", 1)

@@ -63,7 +63,7 @@ def test_followers_of_a_quiesced_leader_elect_when_the_connection_is_lost() -> N
     net.isolate(one)
     net.wait(2 * RAFT.election_s_max)
     assert two.raft.is_leader or three.raft.is_leader
-    assert not one.raft.is_leader, "it woke, and heard no majority"
+    assert not one.raft.is_leader, "the leader woke up and reached no majority"
 
 
 def test_candidate_gets_no_pre_votes_while_followers_are_connected_to_a_quiesced_leader() -> None:

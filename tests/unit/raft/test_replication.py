@@ -331,7 +331,7 @@ def test_commit_index_counts_only_for_verified_entries() -> None:
     net.inject(two, one, Append(5, 1, 1, 3, []))
     assert one.raft.commit_index == 1
     net.inject(two, one, Append(5, 3, 5, 3, []))
-    assert one.raft.commit_index == 1, "the entry before is another one"
+    assert one.raft.commit_index == 1, "the previous entry differs"
     net.inject(two, one, Heartbeat(5))
     assert one.raft.commit_index == 1
     net.inject(two, one, Append(5, 1, 1, 9, [noop(2, 5)]))
@@ -464,7 +464,7 @@ def test_large_messages_are_not_sent_on_a_congested_connection() -> None:
     assert isinstance(sent.outcome, Appended)
     to_three = [message_on_wire for message_on_wire in net.sent[mark:] if message_on_wire.to == three.name]
     assert indexes(to_three) == []
-    assert len(to_three) >= 5, "heartbeats go on: it must not lose patience"
+    assert len(to_three) >= 5, "heartbeats continue, so the follower starts no election"
     assert three.raft.leader == one.name
     one.blocked.clear()
     one.engine.writable(three.name)
@@ -496,8 +496,8 @@ def test_idle_leader_sends_few_messages() -> None:
     net, (one, *_) = led()
     mark = len(net.sent)
     net.wait(30)
-    beats = 30 / RAFT.heartbeat_s
-    assert len(net.sent) - mark <= 4 * (beats + 1)
+    heartbeats = 30 / RAFT.heartbeat_s
+    assert len(net.sent) - mark <= 4 * (heartbeats + 1)
     assert one.raft.is_leader
 
 

@@ -63,7 +63,7 @@ def check_installed(net: Net) -> None:
         assert other.partition.start_offset == one.partition.start_offset
         assert other.partition.producers.encode() == one.partition.producers.encode()
         metas = [group.meta for group in other.log.groups.values()]
-        assert metas == [net.meta.to_bytes()], "a copy is left over"
+        assert metas == [net.meta.to_bytes()], "an unfinished snapshot remains"
 
 
 def test_follower_that_needs_trimmed_entries_gets_a_snapshot() -> None:
@@ -104,7 +104,7 @@ def test_snapshot_without_replies_is_not_sent_repeatedly() -> None:
     copies = sum(isinstance(m, SnapshotBegin) for m in to_three)
     assert 1 <= copies <= 30 / RAFT.election_s_max + 1
     assert sum(sizes) <= copies * (RAFT.window_bytes + RAFT.append_bytes_max)
-    assert any(isinstance(m, Heartbeat) for m in to_three), "it must not lose patience meanwhile"
+    assert any(isinstance(m, Heartbeat) for m in to_three), "heartbeats continue, so the follower starts no election"
 
 
 def test_leader_counts_a_snapshot_only_when_it_is_durable() -> None:
@@ -147,7 +147,7 @@ def test_old_log_votes_until_the_snapshot_is_complete() -> None:
     net.inject(two, three, VoteRequest(7, *last))
     assert three.raft.term == 7
     assert three.partition.log.vote == two.name
-    assert not three.raft.is_receiving_snapshot, "a copy of an earlier term is given up"
+    assert not three.raft.is_receiving_snapshot, "a snapshot of an earlier term is dropped"
     net.converge()
     check_installed(net)
 
@@ -320,7 +320,7 @@ def test_snapshot_that_is_interrupted_at_any_message_completes(event: Callable[[
     messages = 0
     while transfer_with_fault(messages, event, deliveries):
         messages += 1
-    assert messages >= 6, "one to begin, some with entries, and answers"
+    assert messages >= 6, "a SnapshotBegin, chunks with entries, and replies"
 
 
 # -- late -----------------------------------------------------------------------------------------------------
@@ -393,7 +393,7 @@ def test_snapshot_with_a_gap_is_aborted_and_restarted() -> None:
     assert [reply.aborted for reply in answers(net, three)] == [True]
     assert not three.raft.is_receiving_snapshot
     net.inject(one, three, parts[0])
-    assert [reply.aborted for reply in answers(net, three)] == [True], "there is none any more"
+    assert [reply.aborted for reply in answers(net, three)] == [True], "the unfinished snapshot is gone"
     net.converge()
     check_installed(net)
 
@@ -443,7 +443,7 @@ def test_chunk_of_another_snapshot_is_rejected() -> None:
     answers(net, three)
     net.inject(one, three, SnapshotChunk(begin.term, begin.snapshot_id + 1, parts[0].entries))
     assert answers(net, three) == [SnapshotReply(begin.term, begin.snapshot_id + 1, 0, aborted=True)]
-    assert three.raft.is_receiving_snapshot, "the one that is under way goes on"
+    assert three.raft.is_receiving_snapshot, "the running transfer continues"
     net.inject(one, three, parts[0])
     assert [reply.index for reply in answers(net, three)] == [parts[0].entries[-1].index]
 
@@ -539,7 +539,7 @@ def test_read_that_ends_after_its_snapshot_sends_nothing() -> None:
     first = one.read_all()
     one.turn()
     assert first == 2
-    assert net.count_sent(one, three, SnapshotChunk) - before == 1, "only that of the newer copy"
+    assert net.count_sent(one, three, SnapshotChunk) - before == 1, "only the state of the newer snapshot"
     net.converge()
     check_installed(net)
 

@@ -74,7 +74,7 @@ def test_check_does_not_validate_the_body() -> None:
 
 def test_check_refuses_trailing_bytes() -> None:
     batch = encode([b"v"])
-    with pytest.raises(TrailingBytes, match="the batch has 112 bytes; 120 are there"):
+    with pytest.raises(TrailingBytes, match="the batch has 112 bytes, got 120"):
         check(batch + bytes(8))
 
 

@@ -12,10 +12,11 @@ import pytest
 from fastapi import FastAPI
 
 from flotilla import __version__
-from flotilla.protocol.asgi import JSON, ClientDisconnected, Receive, Scope, Send, parse_query, read_body, respond
+from flotilla.protocol.asgi import JSON, parse_query
 from flotilla.protocol.errors import STATUS_OF, Refusal
 from flotilla_server import docs, request_ids
 from flotilla_server.application import Application
+from flotilla_server.asgi import ClientDisconnected, Receive, Scope, Send, read_body, respond
 from flotilla_server.docs import VERSION, add_docs
 from flotilla_server.handlers import add_handlers
 
@@ -127,8 +128,8 @@ def test_wrong_method_or_path_lists_the_existing_ones(front: Application) -> Non
         json.loads(ask(front, path, method="PUT").body)["message"] for path in ("/things/x", "/slow", "/nothing")
     ]
     assert messages == [
-        "'/things/x' takes DELETE or GET",
-        "'/slow' takes POST",
+        "'/things/x': method not allowed, use DELETE or GET",
+        "'/slow': method not allowed, use POST",
         "path '/nothing' does not exist; see /docs",
     ]
 
@@ -137,7 +138,7 @@ def test_wrong_method_or_path_lists_the_existing_ones(front: Application) -> Non
 def test_body_without_json_content_type_is_explained(front: Application, given: str) -> None:
     """Curl sends another content type by default."""
     answer = ask(front, "/slow?number=1", method="POST", body=b'{"a": 1}', content_type=given)
-    assert json.loads(answer.body)["message"] == "body: it must come with the header content-type: application/json"
+    assert json.loads(answer.body)["message"] == "body: content-type must be application/json"
     answer = ask(front, "/slow?number=1", method="POST", body=b"[]", content_type="application/json")
     assert json.loads(answer.body)["message"] == "body: Input should be a valid dictionary"
 

@@ -16,7 +16,7 @@ from flotilla_server.callers import ANONYMOUS, SYSTEM, UNRESTRICTED, Access, Not
 SECRET = b"a secret of all servers"
 NOW_MS = 1_000_000
 MISSING = "a token is missing: send Authorization: Bearer …"
-INVALID = "the token is not valid"
+INVALID = "token rejected: it is unknown, revoked or expired"
 
 
 def make(number: int, *grants: str, expires_ms: int | None = None) -> tuple[str, Token]:
@@ -121,7 +121,7 @@ def test_caller_is_valid_until_its_token_is_revoked_or_expires() -> None:
     now_ms += 1
     assert not access.is_valid(young)
     access.replace(AccessTable((make(1, "admin")[1],)))
-    assert not access.is_valid(holder), "a token with its id, and other grants, is another one"
+    assert not access.is_valid(holder), "a token with the same id and other grants is a different caller"
     access.replace(AccessTable())
     assert not access.is_valid(holder)
     assert [access.is_valid(caller) for caller in (SYSTEM, UNRESTRICTED, ANONYMOUS)] == [True, True, False]

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flotilla.access import Token
-from flotilla.protocol.asgi import Endpoint, Receive, Scope, Send, content_length, read_body, respond
 from flotilla.protocol.errors import Refusal
 from flotilla_server.access_table import AccessTable
 from flotilla_server.application import Application
+from flotilla_server.asgi import Endpoint, Receive, Scope, Send, content_length, read_body, respond
 from flotilla_server.authorization import Authorizer, Need, Rule
 from flotilla_server.callers import Access
 from flotilla_server.quotas import ACCOUNTS_MAX, BYTES, IN_FLIGHT, REQUESTS, Bucket, Quotas
@@ -255,7 +255,7 @@ def test_request_rate_is_limited_for_all_requests() -> None:
         assert found == [200] * 6 + [429] * 14, "one second's worth, and one into debt"
         server.clock.now += 0.2
         assert (await server.ask(holder, "/v1/fetch"))[0] == 200
-        assert (await server.ask(holder, "/healthz"))[0] == 200, "what is open is open"
+        assert (await server.ask(holder, "/healthz"))[0] == 200, "open connections stay usable"
         assert (await server.ask(holder, "/v1/fetch"))[0] == 429
         server.clock.now += 1000
         assert [(await server.ask(holder, "/other"))[0] for _ in range(7)] == [200] * 6 + [429]
@@ -346,7 +346,7 @@ def test_other_tokens_are_not_affected() -> None:
         assert (await server.ask(polite, "/v1/append", body=b"x"))[0] == 200
         for _ in range(100):
             assert (await server.ask(free, "/v1/append", body=bytes(10_000)))[0] == 200
-        assert len(server.quotas) == 2, "who has no limits has no account"
+        assert len(server.quotas) == 2, "clients without limits have no quota state"
 
     asyncio.run(body())
 

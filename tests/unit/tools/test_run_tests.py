@@ -27,11 +27,11 @@ def test_stage_ends_while_a_process_of_it_holds_its_output_open(
     assert left_behind.startswith(f"left behind, with the output still open: {printed} sleep 60")
 
 
-def test_lanes_of_a_phase_run_at_the_same_time() -> None:
-    """The first stages of the lanes wait for each other."""
-    assert sorted(name for phase in PHASES for lane in phase for name in lane) == sorted(STAGES)
-    barriers = {lane[0]: threading.Barrier(len(phase), timeout=30) for phase in PHASES for lane in phase[:1]}
-    meeting = {lane[0]: barriers[phase[0][0]] for phase in PHASES for lane in phase}
+def test_queues_of_a_phase_run_at_the_same_time() -> None:
+    """The first stages of the queues wait for each other."""
+    assert sorted(name for phase in PHASES for queue in phase for name in queue) == sorted(STAGES)
+    barriers = {queue[0]: threading.Barrier(len(phase), timeout=30) for phase in PHASES for queue in phase[:1]}
+    meeting = {queue[0]: barriers[phase[0][0]] for phase in PHASES for queue in phase}
 
     def make(name: str) -> Stage:
         def run(output: Output) -> Result:

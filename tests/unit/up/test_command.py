@@ -15,7 +15,7 @@ from flotilla.up.run import check_installed
 def test_version_and_help_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, text in [
         (["--version"], "flotilla 0."),
-        (["--help"], "Start a complete system on this machine"),
+        (["--help"], "Start a Flotilla cluster on this machine"),
         (["up", "--help"], "flotilla up --port 9000"),
         (["admin", "--help"], "rebuild-metadata"),
     ]:

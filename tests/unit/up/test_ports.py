@@ -64,7 +64,7 @@ def test_reserved_port_is_free_for_readers_only() -> None:
             with socket.create_server(("127.0.0.1", port), reuse_port=True):
                 pass
             with socket.create_connection(("127.0.0.1", port)):
-                one.accept()[0].close()  # the connection came to the reader, not to the one who holds the port
+                one.accept()[0].close()  # the reader got the connection, not the socket that reserves the port
     ports.reserve("127.0.0.1", port).close()
 
 

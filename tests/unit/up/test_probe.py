@@ -54,7 +54,7 @@ def test_probe_limits_the_size_of_responses() -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b'{"message": "the database\\n is away"}', "the database is away"),
+        (b'{"message": "the database\\n is down"}', "the database is down"),
         (b'{"reasons": []}', "/readyz returned 503"),
         (b"[]", "/readyz returned 503"),
         (b"<html>", "/readyz returned 503"),

@@ -20,19 +20,7 @@ from flotilla.protocol.appends import (
     read_appends,
     result,
 )
-from flotilla.protocol.asgi import (
-    JSON,
-    Receive,
-    Scope,
-    Send,
-    check_size,
-    content_length,
-    header,
-    number,
-    parse_query,
-    read_body,
-    respond,
-)
+from flotilla.protocol.asgi import JSON, check_size, number, parse_query
 from flotilla.protocol.errors import Refusal
 from flotilla.records import BatchInvalid, Buffer, check
 from flotilla_broker.api.lookup import Lookup
@@ -42,6 +30,7 @@ from flotilla_broker.partition.appends import Appended, Done, Failed, Outcome, U
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.raft import NotLeader
 from flotilla_broker.server import Broker
+from flotilla_server.asgi import Receive, Scope, Send, content_length, header, read_body, respond
 from flotilla_server.authorization import caller_of
 from flotilla_server.callers import Caller
 from flotilla_server.limits import InFlight
@@ -61,7 +50,7 @@ class AppendEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         if scope["method"] != "POST":
-            raise Refusal("method_not_allowed", "append takes POST")
+            raise Refusal("method_not_allowed", "append: method not allowed, use POST")
         bytes_max = self._broker.settings.body_bytes_max
         size = content_length(scope)
         check_size(size or 0, bytes_max)

@@ -8,7 +8,7 @@ import asyncio
 
 from flotilla.access import Scope as Permission
 from flotilla.protocol import fetches
-from flotilla.protocol.asgi import Buffer, ClientDisconnected, Headers, Receive, Scope, Send, number, respond
+from flotilla.protocol.asgi import Buffer, Headers, number
 from flotilla.protocol.errors import Refusal
 from flotilla_broker.api.lookup import Lookup
 from flotilla_broker.api.metrics import Metrics
@@ -16,7 +16,9 @@ from flotilla_broker.log import EntryMissing, GroupUnknown, LogError
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.partition.reading import select_batches
 from flotilla_broker.server import Broker
+from flotilla_server.asgi import ClientDisconnected, Receive, Scope, Send, respond
 from flotilla_server.authorization import caller_of, recheck
+from flotilla_server.disconnects import wait_for_disconnect
 from flotilla_server.limits import InFlight
 
 _ATTEMPTS_MAX = 5
@@ -36,7 +38,7 @@ class FetchEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         if scope["method"] != "GET":
-            raise Refusal("method_not_allowed", "fetch takes GET")
+            raise Refusal("method_not_allowed", "fetch: method not allowed, use GET")
         query = fetches.read_query(scope["query_string"])
         settings = self._broker.settings
         bytes_max = min(number(query, "max_bytes", fetches.BYTES_DEFAULT), settings.fetch_bytes_max)
@@ -94,7 +96,7 @@ class FetchEndpoint:
         changed = asyncio.Event()
         undo = partition.watch(changed.set)
         timer = self._loop.call_later(left, changed.set)
-        disconnected = self._loop.create_task(_wait_disconnect(receive))
+        disconnected = self._loop.create_task(wait_for_disconnect(receive))
         disconnected.add_done_callback(lambda _: changed.set())
         try:
             await changed.wait()
@@ -105,12 +107,6 @@ class FetchEndpoint:
             timer.cancel()
             disconnected.cancel()
         return self._loop.time() < deadline or offset < partition.committed_offset
-
-
-async def _wait_disconnect(receive: Receive) -> None:
-    """Return when the client disconnects."""
-    while (await receive())["type"] != "http.disconnect":
-        continue
 
 
 def find_offset(partition: Partition, query: dict[str, str]) -> int:

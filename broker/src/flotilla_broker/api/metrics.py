@@ -6,15 +6,14 @@ Names in `_DEPRECATED` are exported under both names until the release after 0.3
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from flotilla.records import BatchHeader
 from flotilla_broker.partition.appends import Appended, Failed, Outcome
 from flotilla_broker.server import Broker
-from flotilla_server.metrics import QuotaRefusals
-from flotilla_server.quotas import Quotas
+from flotilla_server.metrics import ServerMetrics
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _DEPRECATED = {
@@ -24,12 +23,12 @@ _DEPRECATED = {
 }
 
 
-class Metrics:
+class Metrics(ServerMetrics):
     """Counters and histograms are updated by events; gauges are read at each scrape."""
 
     def __init__(self, broker: Broker) -> None:
-        registry = CollectorRegistry()
-        self._registry = registry
+        super().__init__()
+        registry = self._registry
         ends = Counter("flotilla_appends", "Appended batches by outcome", ["outcome"], registry=registry)
         self._ok, self._failed, self._unknown = (ends.labels(outcome) for outcome in ("ok", "failed", "unknown"))
         self._records = Counter("flotilla_append_records", "Records appended by this leader", registry=registry)
@@ -72,14 +71,6 @@ class Metrics:
         """Count a fetch."""
         self._fetches.inc()
         self._fetched.inc(size)
-
-    def watch_quotas(self, quotas: Quotas) -> None:
-        """Export the number of requests rejected by quotas."""
-        self._registry.register(QuotaRefusals(quotas))
-
-    def to_bytes(self) -> bytes:
-        """Return all metrics in the text format of Prometheus."""
-        return generate_latest(self._registry)
 
 
 class _Gauges(Collector):

@@ -9,7 +9,7 @@ LogError
 ├── GroupUnknown       no group with this number
 ├── EntryMissing       the group has no entry at this index
 ├── EntryDamaged       an entry on disk differs from what was written
-└── GroupQuarantined   synced data of this group is damaged or lost: rebuild its replica
+└── GroupQuarantined   synced data of this group is damaged or lost: read another replica
 """
 
 
@@ -58,6 +58,6 @@ class GroupQuarantined(LogError):
     """Synced data of the group is damaged or lost. The group can be neither read nor written."""
 
     def __init__(self, group: int, reason: str) -> None:
-        super().__init__(f"group {group} is quarantined, rebuild it from another replica: {reason}")
+        super().__init__(f"group {group} is quarantined, read another replica: {reason}")
         self.group = group
         self.reason = reason

@@ -5,7 +5,6 @@ The first byte is the type. 0: whole batches, byte for byte as producers sent th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -40,14 +39,6 @@ Content = Sequence[BatchHeader] | Instruction | None  # records, an instruction,
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Instruction] = msgspec.msgpack.Decoder(Instruction)
-
-
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """A checked entry."""
-
-    index: int
-    content: Content
 
 
 def encode_instruction(instruction: Instruction) -> bytes:

@@ -1,4 +1,4 @@
-"""Meta and state of a replica, stored in the log, so that a restart needs no manager."""
+"""Metadata and state of a replica, stored in the log, so that a restart needs no manager."""
 
 import struct
 from typing import Annotated, NamedTuple
@@ -40,7 +40,7 @@ BrokerId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 class ReplicaMeta(msgspec.Struct, frozen=True, tag="replica"):
     """Topic, partition, members, retention and batch size limit of a replica.
 
-    Field names and defaults are part of the disk format: a stored meta without a field has its default, so a default
+    Field names and defaults are part of the disk format: stored metadata without a field has its default, so a default
     is frozen, whatever new topics get. New fields need one.
     """
 
@@ -65,23 +65,23 @@ class ReplicaMeta(msgspec.Struct, frozen=True, tag="replica"):
         return self.topic, f"id:{self.topic_id.hex()}"
 
     def to_bytes(self) -> bytes:
-        """Encode the meta."""
+        """Encode the metadata."""
         return msgspec.msgpack.encode(self)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ReplicaMeta":
-        """Decode a meta; raises msgspec.DecodeError."""
+        """Decode metadata; raises msgspec.DecodeError."""
         return msgspec.msgpack.decode(data, type=cls)
 
 
-class _Kind(msgspec.Struct):
+class _Type(msgspec.Struct):
     type: str = ""
 
 
-def kind_of(note: bytes) -> str:
-    """Return the type of a group's meta, even if the rest cannot be decoded."""
+def type_of(meta_bytes: bytes) -> str:
+    """Return the type of a group's metadata, even if the rest cannot be decoded."""
     try:
-        return msgspec.msgpack.decode(note, type=_Kind).type
+        return msgspec.msgpack.decode(meta_bytes, type=_Type).type
     except msgspec.DecodeError:
         return ""
 

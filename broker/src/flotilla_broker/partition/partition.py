@@ -10,7 +10,6 @@ Invariants:
    restart restores the same state from the saved state and the entries after it.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -42,8 +41,6 @@ from flotilla_broker.partition.entries import (
 from flotilla_broker.partition.meta import ReplicaMeta, ReplicaState
 from flotilla_broker.partition.retention import Stretch, keep_from
 from flotilla_broker.raft import Entry, EntryInvalid, GroupLog, NotLeader, Port, RaftConfig, RaftGroup
-
-logger = logging.getLogger(__name__)
 
 _REPLAY_BYTES = 4 << 20
 

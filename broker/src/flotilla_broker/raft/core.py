@@ -2,8 +2,8 @@
 
 Two parts of pysyncobj are used, because they are correct and hard to write: elections (terms, votes, roles) and the
 leader's commit rule. Everything else is switched off here: threads, sockets, timers, pickles, command queue, state
-machine, snapshots, journal files and the send loop. `pysyncobj_internals.py` lists the private names that this takes.
-`group.py` calls the core with messages that passed the guards.
+machine, snapshots, journal files and the send loop. `pysyncobj_internals.py` lists the private names that this
+requires. `group.py` calls the core with messages that passed the guards.
 
 pysyncobj sees no payloads. Its journal is the group's log on disk (`CoreLog`): positions and terms are looked up,
 entries are passed on unchanged. Members are small numbers inside pysyncobj, so the order of its sets and of its
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, Protocol
 
-import pysyncobj.syncobj as stock
+from pysyncobj import syncobj
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 from pysyncobj.version import VERSION
@@ -42,7 +42,7 @@ class Role(IntEnum):
     LEADER = 2
 
 
-_ROLES = tuple(Role)  # by number; asked many times per message
+_ROLES = tuple(Role)  # by number; looked up many times per message
 
 
 class CoreLog(Protocol):
@@ -62,7 +62,7 @@ class CoreLog(Protocol):
 
     @property
     def vote(self) -> str:
-        """The vote that was saved with it; empty if none was given."""
+        """The vote that was saved with the term; empty if there is none."""
 
     def term_of(self, index: int) -> int:
         """Return the term of an entry, or of the anchor."""
@@ -84,7 +84,7 @@ class _Clock:
     now = 0.0
 
 
-stock.monotonicTime = lambda: _Clock.now
+syncobj.monotonicTime = lambda: _Clock.now
 
 
 class Core:
@@ -110,7 +110,7 @@ class Core:
             self._nodes[me],
             [node for name, node in self._nodes.items() if name != me],
             config,
-            _Outlet(self._names, emit),
+            _VoteTransport(self._names, emit),
             random_float,
         )
         self.reload(commit_index)
@@ -193,9 +193,9 @@ class Core:
     def follow(self, now: float, leader: str, term: int, commit_index: int) -> None:
         """Follow a leader, and adopt its commit index as far as this log was verified.
 
-        Without `prevLogIdx` pysyncobj accepts any commit index up to the end of its log (1032), also for entries that
-        conflict with the leader's. So the caller passes an index up to which the logs are known to match; a commit
-        index from the network never reaches pysyncobj unchecked.
+        Without `prevLogIdx` pysyncobj accepts any commit index up to the end of its log (syncobj.py, line 1032), also
+        for entries that conflict with the leader's. So the caller passes an index up to which the logs are known to
+        match; a commit index from the network never reaches pysyncobj unchecked.
         """
         self._receive(now, leader, type="append_entries", term=term, commit_index=commit_index)
 
@@ -234,7 +234,7 @@ class Core:
         self._sync._SyncObj__onMessageReceived(self._nodes[member], message)
 
 
-class _SyncObj(stock.SyncObj):  # type: ignore[misc]  # pysyncobj has no types
+class _SyncObj(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj has no types
     """pysyncobj with everything switched off that the module's docstring lists."""
 
     def __init__(
@@ -243,10 +243,11 @@ class _SyncObj(stock.SyncObj):  # type: ignore[misc]  # pysyncobj has no types
         self.may_campaign = False
         self._random_float = random_float
         self._election_s = (config.election_s_min, config.election_s_max)
-        conf = stock.SyncObjConf(
+        conf = syncobj.SyncObjConf(
             autoTick=False,
-            appendEntriesUseBatch=True,  # also: no pipe per group
-            appendEntriesPeriod=config.election_s_min / 4,  # nothing is sent; it must be below a third
+            appendEntriesUseBatch=True,  # also avoids one notifier pipe per group
+            # Nothing is sent; pysyncobj requires less than a third of raftMinTimeout.
+            appendEntriesPeriod=config.election_s_min / 4,
             raftMinTimeout=config.election_s_min,
             raftMaxTimeout=config.election_s_max,
             leaderFallbackTimeout=config.election_s_max,
@@ -291,7 +292,10 @@ class _SyncObj(stock.SyncObj):  # type: ignore[misc]  # pysyncobj has no types
         """Do nothing: the log on disk is the state."""
 
     def _checkCommandsToApply(self) -> None:  # noqa: N802
-        """Do nothing: `RaftGroup.propose` appends. This queue forwards commands, and may never call back."""
+        """Do nothing: `RaftGroup.propose` appends.
+
+        pysyncobj's queue would forward commands to the leader, and may never call back.
+        """
 
 
 class _NoPoller:
@@ -299,7 +303,7 @@ class _NoPoller:
         """Return at once: there are no sockets."""
 
 
-class _Outlet(Transport):  # type: ignore[misc]
+class _VoteTransport(Transport):  # type: ignore[misc]
     """Forwards votes and vote requests. `following.py` replies to appends, with a term and after a flush."""
 
     ready = True

@@ -90,20 +90,20 @@ class Leadership:
 
     def run(self, now: float, commit_index: int) -> bool:
         """Send heartbeats and entries; return True if there is more to send."""
-        beat = now >= self._heartbeat_at
-        if beat:
+        is_heartbeat_due = now >= self._heartbeat_at
+        if is_heartbeat_due:
             self._heartbeat_at = now + self._config.heartbeat_s
-        if beat and self._can_quiesce(commit_index):
+        if is_heartbeat_due and self._can_quiesce(commit_index):
             self._quiesce()
             return False
         more = False
         for peer, progress in self.progress.items():
             if peer not in self._connected:
                 continue
-            if beat:
+            if is_heartbeat_due:
                 self._retry(now, peer, progress)
             sent = self._pump(now, peer, progress, commit_index)
-            if beat and not sent:
+            if is_heartbeat_due and not sent:
                 self._send_heartbeat(peer, progress, commit_index)
             more = more or (sent and self._may_send(peer, progress))
         self._send_commit(now, commit_index)

@@ -46,7 +46,7 @@ class Grant:
         if _PATTERN.fullmatch(self.topics) is None:
             raise GrantInvalid(f"the pattern {self.topics[:_SHOWN_MAX]!r} is invalid; a grant is {GRANT_RULE}")
         if "**" in self.topics:
-            raise GrantInvalid(f"the pattern {self.topics[:_SHOWN_MAX]!r} has two stars in a row; one means the same")
+            raise GrantInvalid(f"the pattern {self.topics[:_SHOWN_MAX]!r} has two stars in a row; use one")
 
     @classmethod
     def parse(cls, text: str) -> "Grant":
@@ -57,7 +57,7 @@ class Grant:
         except GrantInvalid:
             raise
         except ValueError:
-            raise GrantInvalid(f"{text[:_SHOWN_MAX]!r} is no grant; a grant is {GRANT_RULE}") from None
+            raise GrantInvalid(f"{text[:_SHOWN_MAX]!r} is not a grant; a grant is {GRANT_RULE}") from None
 
     def __str__(self) -> str:
         return f"{self.scope}:{self.topics}"

@@ -61,13 +61,13 @@ class AsyncClient:
         request_s: float = 30.0,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        self.engine = Engine(
+        self._engine = Engine(
             load_client(url, token=token, ca=ca, route=route, request_s=request_s, environment=environment)
         )
-        self.topics = AsyncTopics(self.engine.managers, self.engine.cluster)
-        self.brokers = AsyncBrokers(self.engine.managers)
-        self.groups = AsyncGroups(self.engine.managers)
-        self.tokens = AsyncTokens(self.engine.managers)
+        self.topics = AsyncTopics(self._engine.managers, self._engine.cluster)
+        self.brokers = AsyncBrokers(self._engine.managers)
+        self.groups = AsyncGroups(self._engine.managers)
+        self.tokens = AsyncTokens(self._engine.managers)
         self._made: list[AsyncProducer | AsyncConsumer] = []  # not closed yet
         self._is_closed = False
         self._readers: WeakSet[RangeReader] = WeakSet()  # weak: a reader that is never started needs no close
@@ -82,7 +82,7 @@ class AsyncClient:
 
         `on_delivery` gets each delivery with its outcome. Raises ConfigInvalid.
         """
-        return self._keep(AsyncProducer(self.engine, ProducerConfig(**options), on_delivery=on_delivery))
+        return self._keep(AsyncProducer(self._engine, ProducerConfig(**options), on_delivery=on_delivery))
 
     def consumer(
         self,
@@ -101,7 +101,7 @@ class AsyncClient:
         """Create a consumer; see `AsyncConsumer` and `ConsumerOptions`. Raises ConfigInvalid."""
         return self._keep(
             AsyncConsumer(
-                self.engine,
+                self._engine,
                 ConsumerConfig(**options),
                 topics,
                 start=start,
@@ -119,7 +119,7 @@ class AsyncClient:
         self, producer_id: bytes, epoch: int, *, delivery_s: float = 60.0, compression: str = "none"
     ) -> AsyncAppender:
         """Create an appender, which appends batches with a producer id and an epoch that you choose."""
-        return AsyncAppender(self.engine, producer_id, epoch, delivery_s=delivery_s, compression=compression)
+        return AsyncAppender(self._engine, producer_id, epoch, delivery_s=delivery_s, compression=compression)
 
     async def read_arrow(self, topic: str, **options: Unpack[RangeOptions]) -> "pa.Table":
         """Read a range of offsets or of time as a table; see `RangeOptions`.
@@ -128,7 +128,7 @@ class AsyncClient:
         pyarrow, OffsetOutOfRange, TableTooLarge, DataInvalid, Refused, ServerUnreachable.
         """
         wanted, schema = tables.parse(topic, options)
-        return await tables.collect(self.range_reader(wanted), wanted, schema)
+        return await tables.collect(self._range_reader(wanted), wanted, schema)
 
     async def read_pandas(self, topic: str, **options: Unpack[RangeOptions]) -> "pd.DataFrame":
         """Read a range as a pandas frame with columns in Arrow memory; otherwise as `read_arrow`."""
@@ -141,19 +141,19 @@ class AsyncClient:
         The range is resolved when the first batch is requested.
         """
         wanted, schema = tables.parse(topic, options)
-        return tables.iterate(self.range_reader(wanted), schema)
+        return tables.iterate(self._range_reader(wanted), schema)
 
-    def range_reader(self, wanted: Range) -> RangeReader:
+    def _range_reader(self, wanted: Range) -> RangeReader:
         """Create the reader of a range. Raises ClientClosed."""
         if self._is_closed:
             raise ClientClosed("the client is closed")
-        made = RangeReader(self.engine, wanted)
+        made = RangeReader(self._engine, wanted)
         self._readers.add(made)
         return made
 
     def _keep(self, made: M) -> M:
         """Register a producer or consumer for `close`, and drop closed ones."""
-        self._made = [one for one in self._made if not one.is_closed]
+        self._made = [one for one in self._made if not one._is_closed]
         self._made.append(made)
         return made
 
@@ -166,7 +166,7 @@ class AsyncClient:
             while self._made:
                 await self._made.pop().close()
         finally:
-            self.engine.close()
+            self._engine.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -54,7 +54,7 @@ class AsyncConsumer:
         on_lost: OnChange | None = None,
     ) -> None:
         subscription = Subscription.parse(topics, partitions, start, group)
-        self.core = _make_core(engine, config, subscription, member_id, strategy)
+        self._core = _make_core(engine, config, subscription, member_id, strategy)
         self._callbacks = {ChangeKind.ASSIGNED: on_assigned, ChangeKind.REVOKED: on_revoked, ChangeKind.LOST: on_lost}
 
     async def __aenter__(self) -> Self:
@@ -64,20 +64,20 @@ class AsyncConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.core.close(is_finished=kind is None)
+        await self._core.close(is_finished=kind is None)
 
     async def start_now(self) -> None:
         """Start, unless it has started. Raises Refused, ServerUnreachable."""
-        await self.core.start()
+        await self._core.start()
 
     async def close(self, timeout_s: float = CLOSE_S) -> None:
         """Close the consumer; in a group with automatic commits, commit the processed records and leave."""
-        await self.core.close(timeout_s)
+        await self._core.close(timeout_s)
 
     @property
-    def is_closed(self) -> bool:
+    def _is_closed(self) -> bool:
         """Whether the consumer is closed."""
-        return self.core.is_closed
+        return self._core.is_closed
 
     # -- records --------------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class AsyncConsumer:
         `until="end"` ends at the current end of the partitions. Records that are appended meanwhile may be included.
         """
         left = max_records
-        is_over = await self.make_until(until)
+        is_over = await self._make_until(until)
         while left != 0 and (cursor := await self._next(timeout_s, is_over)) is not None:
             for record in cursor.records():
                 yield record
@@ -103,7 +103,7 @@ class AsyncConsumer:
         self, *, timeout_s: float | None = None, until: Until | None = None
     ) -> AsyncIterator[ConsumerBatch]:
         """Iterate over batches, which is faster than records; it ends as `records` does."""
-        is_over = await self.make_until(until)
+        is_over = await self._make_until(until)
         while (cursor := await self._next(timeout_s, is_over)) is not None:
             if (batch := cursor.rest()) is not None:
                 yield batch
@@ -117,10 +117,10 @@ class AsyncConsumer:
 
     def stop(self) -> None:
         """End the current iteration, or else the next one, before its next record. Thread-safe."""
-        self.core.stop()
+        self._core.stop()
 
     async def _next(self, timeout_s: float | None, is_over: Callable[[], bool] = lambda: False) -> BatchCursor | None:
-        core = self.core
+        core = self._core
         await core.start()
         deadline = None if timeout_s is None else core.engine.clock() + timeout_s
         while not core.take_stop() and not is_over():
@@ -137,67 +137,67 @@ class AsyncConsumer:
 
     async def _announce(self, change: AssignmentChange) -> None:
         try:
-            result = self.call_back(change)
+            result = self._call_back(change)
             if inspect.isawaitable(result):
                 await result
         finally:
-            await self.core.complete_change(change)
+            await self._core.complete_change(change)
 
-    def call_back(self, change: AssignmentChange) -> object | Awaitable[object]:
+    def _call_back(self, change: AssignmentChange) -> object | Awaitable[object]:
         """Call the user's callback for a change of assignment."""
         callback = self._callbacks[change.kind]
         return None if callback is None else callback(change.partitions)
 
-    async def make_until(self, until: Until | None) -> Callable[[], bool]:
+    async def _make_until(self, until: Until | None) -> Callable[[], bool]:
         """Build the end condition of an iteration. Raises ConfigInvalid, Refused, ServerUnreachable."""
         if until is None:
             return lambda: False
         if until != "end":
             raise ConfigInvalid(f"until must be 'end', not {until!r}")
-        if isinstance(self.core, GroupConsumerCore):
+        if isinstance(self._core, GroupConsumerCore):
             raise ConfigInvalid("until='end' is not supported in a consumer group: use timeout_s")
-        await self.core.start()
-        ends = await self.core.ends()
-        return lambda: self.core.has_reached(ends)
+        await self._core.start()
+        ends = await self._core.ends()
+        return lambda: self._core.has_reached(ends)
 
     # -- positions ------------------------------------------------------------------------------------------
 
     @property
     def assignment(self) -> list[TopicPartition]:
         """The partitions that this consumer reads."""
-        return sorted(fetch.topic_partition for fetch in self.core.get_fetches())
+        return sorted(fetch.topic_partition for fetch in self._core.get_fetches())
 
     def position(self, topic: str, partition: int) -> int:
         """Return the offset of the next record. Raises ConfigInvalid if the partition is not assigned."""
-        return self.core.get_fetch(TopicPartition(topic, partition)).position
+        return self._core.get_fetch(TopicPartition(topic, partition)).position
 
     async def seek(self, topic: str, partition: int, to: int | Start) -> None:
         """Continue at an offset, at `earliest`, at `latest`, or at a time (a datetime with time zone).
 
         Raises ConfigInvalid, Refused, ServerUnreachable.
         """
-        await self.core.seek(TopicPartition(topic, partition), to)
+        await self._core.seek(TopicPartition(topic, partition), to)
 
     async def lag(self) -> dict[TopicPartition, int]:
         """Return the number of unread records of each partition. Raises Refused, ServerUnreachable."""
-        return await self.core.lag()
+        return await self._core.lag()
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Stop reading some partitions, or all, until `resume`. Prefetched records are dropped and fetched again."""
-        for fetch in self.core.get_fetches(partitions or None):
-            self.core.fetcher.pause(fetch)
+        for fetch in self._core.get_fetches(partitions or None):
+            self._core.fetcher.pause(fetch)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Continue with paused partitions: these, or all."""
-        for fetch in self.core.get_fetches(partitions or None):
-            self.core.fetcher.resume(fetch)
+        for fetch in self._core.get_fetches(partitions or None):
+            self._core.fetcher.resume(fetch)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit the offsets of all returned records, or the given next offsets to read.
 
         Raises ConfigInvalid without a group, MemberGone if another member owns the partitions, ServerUnreachable.
         """
-        await self.core.commit(offsets)
+        await self._core.commit(offsets)
 
 
 def _make_core(

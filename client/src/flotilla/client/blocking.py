@@ -140,7 +140,7 @@ class Client:
         pyarrow, OffsetOutOfRange, TableTooLarge, DataInvalid, Refused, ServerUnreachable.
         """
         wanted, schema = tables.parse(topic, options)
-        reader = self._make(lambda: self._client.range_reader(wanted))
+        reader = self._make(lambda: self._client._range_reader(wanted))
         return tables.collect_blocking(self._runner, reader, wanted, schema)
 
     def read_pandas(self, topic: str, **options: Unpack[RangeOptions]) -> "pd.DataFrame":
@@ -154,7 +154,7 @@ class Client:
         The range is resolved by this call.
         """
         wanted, schema = tables.parse(topic, options)
-        reader = self._make(lambda: self._client.range_reader(wanted))
+        reader = self._make(lambda: self._client._range_reader(wanted))
         self._runner.run(reader.begin())
         return tables.iterate_blocking(self._runner, reader, schema)
 

@@ -183,7 +183,7 @@ class ManagerClient:
         others = f" (asked: {', '.join(self._config.urls)})" if len(self._config.urls) > 1 else ""
         is_untrusted = isinstance(error.__cause__, ssl.SSLCertVerificationError)
         hint = "Set `ca` or FLOTILLA_TLS_CA to the CA bundle of the server" if is_untrusted else _UNAVAILABLE_HINT
-        failure = ServerUnreachable(f"no manager answers: {error}{others}. {hint}")
+        failure = ServerUnreachable(f"no manager responded: {error}{others}. {hint}")
         failure.__cause__ = error
         return failure
 

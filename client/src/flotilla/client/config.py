@@ -15,7 +15,7 @@ from typing import TypedDict
 from flotilla.client.errors import ConfigInvalid
 from flotilla.limits import COMPRESSIONS, PRODUCER_COMPRESSIONS, SESSION_MS_MAX, SESSION_MS_MIN
 from flotilla.net.urls import parse_url
-from flotilla.records import BATCH_BYTES_MAX, RECORDS_MAX, Compression
+from flotilla.records import BATCH_BYTES_MAX, Compression
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 COMPRESSION_BY_NAME: dict[str, Compression] = {name: Compression[name.upper()] for name in COMPRESSIONS}
@@ -159,7 +159,6 @@ class ConsumerOptions(TypedDict, total=False):
     max_poll_s: float | None
 
 
-BATCH_RECORDS_MAX = RECORDS_MAX
 _HIDDEN = object()  # no value to show
 
 

@@ -24,7 +24,7 @@ class Consumer:
     def __init__(self, runner: Runner, consumer: AsyncConsumer) -> None:
         self._runner = runner
         self._consumer = consumer
-        self._core = consumer.core
+        self._core = consumer._core
         runner.run(consumer.start_now())
 
     def __enter__(self) -> Self:
@@ -55,7 +55,7 @@ class Consumer:
 
     def batches(self, *, timeout_s: float | None = None, until: Until | None = None) -> Iterator[ConsumerBatch]:
         """Iterate over batches, which is faster than records; it ends as `records` does."""
-        is_over = self._runner.run(self._consumer.make_until(until))
+        is_over = self._runner.run(self._consumer._make_until(until))
         while (cursor := self._next(timeout_s, is_over)) is not None:
             if (batch := cursor.rest()) is not None:
                 yield batch
@@ -72,7 +72,7 @@ class Consumer:
         self._core.stop()
 
     def _records(self, timeout_s: float | None, until: Until | None) -> Iterator[ConsumerRecord]:
-        is_over = self._runner.run(self._consumer.make_until(until))
+        is_over = self._runner.run(self._consumer._make_until(until))
         while (cursor := self._next(timeout_s, is_over)) is not None:
             yield from cursor.records()
 
@@ -86,7 +86,7 @@ class Consumer:
                 return found
             if found is not None:
                 try:
-                    self._consumer.call_back(found)
+                    self._consumer._call_back(found)
                 finally:
                     runner.run(core.complete_change(found))
             elif not runner.run(core.wait(deadline)):

@@ -61,8 +61,8 @@ class AsyncProducer:
         self._engine = engine
         self._loop = loop
         self._sent = 0
-        self.is_closed = False
-        self.accumulator = Accumulator(
+        self._is_closed = False
+        self._accumulator = Accumulator(
             batch_bytes=config.batch_bytes,
             buffer_bytes=config.buffer_bytes,
             linger_s=config.linger_s,
@@ -73,7 +73,7 @@ class AsyncProducer:
         )
         self._sender = Sender(
             engine,
-            self.accumulator,
+            self._accumulator,
             producer_id=id_ or secrets.token_bytes(PRODUCER_ID_BYTES),
             delivery_s=config.delivery_s,
             on_delivery=on_delivery,
@@ -102,7 +102,7 @@ class AsyncProducer:
         """
 
         def add() -> Delivery | None:
-            return self.accumulator.add(topic, value, key, headers, timestamp_ms, partition)
+            return self._accumulator.add(topic, value, key, headers, timestamp_ms, partition)
 
         delivery = await self._add_with_retry(topic, add, block=block, timeout_s=timeout_s)
         self._sent += 1
@@ -129,7 +129,7 @@ class AsyncProducer:
         records = BulkSend(values, keys, headers, timestamps_ms, partition)
 
         def add() -> bool | None:
-            return self.accumulator.add_many(topic, records) or None
+            return self._accumulator.add_many(topic, records) or None
 
         try:
             await self._add_with_retry(topic, add, block=block, timeout_s=timeout_s)
@@ -145,17 +145,17 @@ class AsyncProducer:
         deadline = None if timeout_s is None else self._loop.time() + timeout_s
         was_refreshed = False
         while True:
-            releases = self.accumulator.releases
+            releases = self._accumulator.releases
             try:
                 found = add()
             except TopicUnknown:
-                await self.load_topic(topic)
+                await self._load_topic(topic)
                 continue
             except PartitionUnknown:
                 if was_refreshed:
                     raise
                 was_refreshed = True
-                await self.load_topic(topic, refresh=True)
+                await self._load_topic(topic, refresh=True)
                 continue
             if found is not None:
                 return found
@@ -166,22 +166,22 @@ class AsyncProducer:
 
     async def _wait_room(self, releases: int, left_s: float | None) -> None:
         room = asyncio.Event()
-        self.accumulator.call_when_room(releases, room.set)
+        self._accumulator.call_when_room(releases, room.set)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(left_s):
                 await room.wait()
 
-    async def load_topic(self, topic: str, *, refresh: bool = False) -> None:
+    async def _load_topic(self, topic: str, *, refresh: bool = False) -> None:
         """Load the metadata of a topic, which assigns records to partitions; `refresh` bypasses the cache."""
         cluster = self._engine.cluster
-        self.accumulator.update_topic(await (cluster.force_refresh if refresh else cluster.find)(topic))
+        self._accumulator.update_topic(await (cluster.force_refresh if refresh else cluster.find)(topic))
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait for the outcome of every accepted record. Raises TimeoutError.
 
         The outcomes are in the deliveries and in `stats`.
         """
-        pending = self.accumulator.begin_flush()
+        pending = self._accumulator.begin_flush()
         try:
             async with asyncio.timeout(timeout_s):
                 for batch in pending:
@@ -189,25 +189,25 @@ class AsyncProducer:
         except TimeoutError:
             raise TimeoutError(f"flush: some records have no outcome after {timeout_s} s") from None
         finally:
-            self.accumulator.end_flush()
+            self._accumulator.end_flush()
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Accept no more records, and wait for the others; after `timeout_s`, they have failed or are unknown."""
-        self.accumulator.close(lambda: ClientClosed("the producer is closed"))
+        self._accumulator.close(lambda: ClientClosed("the producer is closed"))
         try:
             with contextlib.suppress(TimeoutError):
                 await self.flush(timeout_s)
         finally:
-            self.is_closed = True
+            self._is_closed = True
             await self._sender.stop()  # settles the remaining records as failed or unknown
 
     @property
     def stats(self) -> ProducerStats:
         """The producer's counters."""
         counts = self._sender.counts
-        waiting = sum(len(batch) for batch in self.accumulator.pending())
+        waiting = sum(len(batch) for batch in self._accumulator.pending())
         return ProducerStats(
-            counts.acknowledged, counts.failed, counts.unknown, waiting, self.accumulator.bytes, counts.batches
+            counts.acknowledged, counts.failed, counts.unknown, waiting, self._accumulator.bytes, counts.batches
         )
 
     async def __aenter__(self) -> Self:
@@ -232,8 +232,8 @@ class Producer:
         """Wrap a producer that was created on the runner's event loop."""
         self._runner = runner
         self._producer = producer
-        self._accumulator = producer.accumulator
-        self._add = producer.accumulator.add
+        self._accumulator = producer._accumulator
+        self._add = self._accumulator.add
 
     def send(
         self,
@@ -301,13 +301,13 @@ class Producer:
             try:
                 found = add()
             except TopicUnknown:
-                self._runner.run(self._producer.load_topic(topic))
+                self._runner.run(self._producer._load_topic(topic))
                 continue
             except PartitionUnknown:
                 if was_refreshed:
                     raise
                 was_refreshed = True
-                self._runner.run(self._producer.load_topic(topic, refresh=True))
+                self._runner.run(self._producer._load_topic(topic, refresh=True))
                 continue
             if found is not None:
                 return found

@@ -27,6 +27,7 @@ from flotilla.client.errors import (
 )
 from flotilla.net import Disconnected, Pool, Response
 from flotilla.net.verdicts import ErrorResponse, Step, next_step, read
+from flotilla.protocol.appends import AppendResult
 from flotilla.records import Buffer
 
 _PAUSE_S_MIN = 0.01
@@ -42,13 +43,6 @@ _OK = 200
 _UNAUTHORIZED = 401
 _TOO_MANY_REQUESTS = 429
 _BATCH = ("content-type", "application/vnd.flotilla.batch")
-
-
-class AppendResult(msgspec.Struct, frozen=True):
-    """A batch that a majority has on disk. The response to a duplicate has no append time."""
-
-    base_offset: int
-    append_time_ms: int | None = None
 
 
 @dataclass(frozen=True)

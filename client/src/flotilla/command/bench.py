@@ -46,7 +46,7 @@ _EXAMPLES = examples(
 @click.option("--size", type=SIZE, default=100, metavar="SIZE", help="Size of a record in bytes, or e.g. 1KiB.")
 @click.option("--partitions", type=COUNT, default=4, metavar="N", help="Partitions of the temporary topic.")
 @click.option("--replication", type=COUNT, default=3, metavar="N", help="Replicas of each of its partitions.")
-@click.option("--rate", type=COUNT, default=500, metavar="N", help="Records per second of end-to-end.")
+@click.option("--rate", type=COUNT, default=500, metavar="N", help="Send rate of `end-to-end`, in records per second.")
 @click.option(
     "--route",
     type=click.Choice(["auto", "direct", "gateway"]),
@@ -81,7 +81,7 @@ def bench(
 
     One process does all the work, so this machine and its network limit the results. Without TOPIC, a temporary topic
     is created, and deleted at the end. A given TOPIC is kept: `produce` and `end-to-end` append records to it, and
-    `consume` reads it from the beginning.
+    `consume` reads it from the beginning. `consume` without TOPIC first fills the temporary topic.
 
     `produce` sends as fast as possible. Its latency is the time from the call to the acknowledgement, including the
     time in the buffer of the producer. `end-to-end` sends at a constant rate. Its latency is the time from the call

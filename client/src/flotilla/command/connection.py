@@ -250,7 +250,7 @@ def _describe_unavailable(server: ConnectionTarget, error: ServerUnreachable) ->
     why = os.strerror(refused.errno) if isinstance(refused, ConnectionRefusedError) and refused.errno else str(lost)
     return (
         f"cannot reach {' or '.join(server.urls)}{named}: {why}. Is it running? Start a "
-        "local system with `flotilla up`, or set the URL with --url, --context or FLOTILLA_URL"
+        "local cluster with `flotilla up`, or set the URL with --url, --context or FLOTILLA_URL"
     )
 
 

@@ -18,7 +18,7 @@ Records of a partition are in order. A value is followed by a newline; its bytes
 the consumer starts at the committed offsets of the group, and commits the records that it has printed. --from and
 --from-beginning apply only to partitions without a committed offset (default: new records).
 
-A template has fields and the escapes \\n, \\t, \\r, \\0 and \\\\. It adds no newline of its own:
+A template for --format has fields and the escapes \\n, \\t, \\r, \\0 and \\\\. It adds no newline of its own:
 
 \b
   %t  topic        %k  key      %h  headers, such as a=1,b=2
@@ -63,7 +63,7 @@ _EXAMPLES = examples(
     type=click.IntRange(min=0),
     multiple=True,
     metavar="N",
-    help="Read only this partition; may be repeated.  [default: all]",
+    help="Read only this partition; requires a single topic; may be repeated.  [default: all]",
 )
 @click.option(
     "--group",

@@ -16,10 +16,27 @@ _NAME = ParsedType("name", config.check_name)
 _URL = ParsedType("url", config.check_url)
 _SETTINGS = ("ca", "token-file")
 _HEADING = ("current", "name", "url", "ca", "token-file")
+_HELP = """\
+Manage named connections: URL, CA bundle and token file of a cluster.
+
+Contexts are stored in the file FLOTILLA_CONFIG, by default flotilla/config.toml in XDG_CONFIG_HOME or ~/.config.
+The file never contains a token, only the path of a token file.
+
+A command takes each of URL, CA bundle and token from the first of these that sets it:
+
+\b
+  1. --url; --ca; --token-file or --secret-file
+  2. the context of --context; environment variables are then ignored
+  3. FLOTILLA_URL; FLOTILLA_TLS_CA; FLOTILLA_TOKEN or FLOTILLA_SECRET
+  4. the context of FLOTILLA_CONTEXT, or else the current context;
+     ignored if --url or FLOTILLA_URL is set
+  5. http://127.0.0.1:8080; the system CAs; no token
+"""
 
 
 @click.group(
     cls=Group,
+    help=_HELP,
     epilog=examples(
         "flotilla contexts set prod --url https://flotilla.example --token-file ~/.flotilla-token",
         "flotilla topics list --context prod",
@@ -27,15 +44,7 @@ _HEADING = ("current", "name", "url", "ca", "token-file")
     ),
 )
 def contexts() -> None:
-    """Manage named connections: URL, CA bundle and token file of a system.
-
-    Contexts are stored in the file FLOTILLA_CONFIG, by default flotilla/config.toml in XDG_CONFIG_HOME or ~/.config.
-    The file never contains a token, only the path of a token file.
-
-    With --context, environment variables are ignored. Without it, FLOTILLA_URL takes precedence over the context of
-    FLOTILLA_CONTEXT, and that over the current context; FLOTILLA_TOKEN and FLOTILLA_TLS_CA override the token file and
-    the CA bundle of these.
-    """
+    """Manage named connections."""
 
 
 @contexts.command("list")

@@ -47,7 +47,7 @@ _ABOUT_FILES = (
 def experiment() -> None:
     """Run producers and consumers as separate processes, and check that each message was received once and in order.
 
-    2P2C and 5P3C run a complete experiment. The other commands run one stage each, or test the HTTP API.
+    2P2C and 5P3C run a complete experiment. The other commands run one part of it, or test the HTTP API.
     """
 
 

@@ -40,7 +40,7 @@ def repeat_flag(arguments: list[str], flag: str) -> list[str]:
 def address_options(name: str) -> Callable[[Function], Function]:
     """Add the connection options, with a parameter `name` that replaces `--url`.
 
-    It is applied before credentials are resolved, so that a token is sent only to the system that it belongs to.
+    It is applied before credentials are resolved, so that a token is sent only to the cluster that it belongs to.
     """
 
     def declare(function: Function) -> Function:
@@ -68,7 +68,7 @@ def broker_option(function: Function) -> Function:
 
 def prefix_option(function: Function) -> Function:
     """Add `--prefix`."""
-    text = "Prefix of topic names on the servers; names in the files have none."
+    text = "Text added before topic names on the servers, e.g. demo. for demo.T1; the files have the names without it."
     return click.option("--prefix", default="", show_default=False, metavar="TEXT", help=text)(function)
 
 
@@ -80,7 +80,7 @@ def sample_options(function: Function) -> Function:
         type=COUNT,
         default=STEPS,
         metavar="N",
-        help="Number of groups of lines (P1-1, P1-2, …) per producer file.",
+        help="Steps per producer in generated files: the lines of a step (P1-1, P1-2, …) are sent concurrently.",
     )
     return seed(steps(function))
 

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem, shell_complete
 
 from flotilla import __version__
 from flotilla.command.errors import CommandError
-from flotilla.command.options import check_name
+from flotilla.command.options import HelpContext, check_name
 from flotilla.streams import discard_buffered
 from flotilla.up.errors import UpError
 
@@ -38,7 +38,7 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS = {
-    "up": CommandEntry("flotilla.command.up:up", "Start a complete system on this machine."),
+    "up": CommandEntry("flotilla.command.up:up", "Start a Flotilla cluster on this machine."),
     "topics": CommandEntry(
         "flotilla.command.topics:topics", "Manage topics: create, list, describe, configure, grow, delete."
     ),
@@ -61,6 +61,8 @@ COMMANDS = {
 
 class Commands(click.Group):
     """The top-level group, with lazily imported commands."""
+
+    context_class = HelpContext
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the commands, the most used first."""

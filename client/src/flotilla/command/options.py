@@ -30,6 +30,7 @@ Decorator = Callable[[Function], Function]
 
 _CONNECTION = "Connection"
 _WIDTH_MAX = 120
+_NON_BREAKING_HYPHEN = "\u2011"
 _AUTHENTICATION = (
     "Authenticate with a token (FLOTILLA_TOKEN or --token-file) or with the secret that all servers share "
     "(FLOTILLA_SECRET or --secret-file). Options take precedence over variables, and tokens over secrets. With "
@@ -37,8 +38,32 @@ _AUTHENTICATION = (
 )
 
 
+class HelpFormatter(click.HelpFormatter):
+    """Formats help texts without line breaks at hyphens, which would split `--key-optional`."""
+
+    def write(self, string: str) -> None:
+        """Write text, with ordinary hyphens."""
+        super().write(string.replace(_NON_BREAKING_HYPHEN, "-"))
+
+    def write_text(self, text: str) -> None:
+        """Write a paragraph."""
+        super().write_text(_keep_hyphens(text))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write a list of names and their help."""
+        super().write_dl([(name, _keep_hyphens(text)) for name, text in rows], col_max, col_spacing)
+
+
+class HelpContext(click.Context):
+    """The context of a command whose help has its own format."""
+
+    formatter_class = HelpFormatter
+
+
 class Command(click.Command):
     """A command whose help shows the connection options in a section of their own."""
+
+    context_class = HelpContext
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, in two sections."""
@@ -47,7 +72,10 @@ class Command(click.Command):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
-                (servers if isinstance(parameter, _ConnectionOption) else own).append(record)
+                name, text = record
+                # click calls the value of a range x; its metavar is N.
+                one = name, text.replace("x>=0", "N >= 0")
+                (servers if isinstance(parameter, _ConnectionOption) else own).append(one)
         with formatter.section("Options"):
             formatter.write_dl(own)
         if servers:
@@ -61,6 +89,7 @@ class Group(click.Group):
     """A group of commands, listed in the order of their declaration."""
 
     command_class = Command
+    context_class = HelpContext
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as click.Group has them
         super().__init__(*arguments, **{"subcommand_metavar": "COMMAND ...", **options})
@@ -175,6 +204,10 @@ def group_argument(function: Function) -> Function:
 def examples(*lines: str) -> str:
     """Format the examples at the end of a help text; their lines are not wrapped."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+def _keep_hyphens(text: str) -> str:
+    return text.replace("-", _NON_BREAKING_HYPHEN)
 
 
 def _connection_option(*names: str, **settings: Any) -> Decorator:  # noqa: ANN401 - as click.option has them

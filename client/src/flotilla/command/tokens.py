@@ -102,7 +102,7 @@ def create(
 @json_option
 @connection_options
 def list_(server: connection.ConnectionTarget, as_json: bool) -> None:
-    """List tokens, without their text."""
+    """List tokens: ids, grants and limits, not the tokens themselves."""
     found = connection.run(server, lambda admin: admin.tokens.list())
     if as_json:
         print_json({"tokens": found})

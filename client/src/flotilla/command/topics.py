@@ -49,16 +49,16 @@ def _partition_offset(text: str) -> tuple[int, int | Literal["latest"]]:
 
 def _setting_options(function: Function) -> Function:
     """Add the settings of a topic. A missing option is None, except retention: UNSET, because None means forever."""
-    text = "Delete records after this time, e.g. 12h or 30d, or `forever`."
+    text = "Maximum age of records, e.g. 12h or 30d, or `forever` for no limit."
     kept = ParsedType("time", _retention)
     retention = click.option(
         "--retention", "retention_ms", type=kept, default=UNSET, show_default=False, metavar="TIME", help=text
     )
-    text = "Delete the oldest records of a partition above this size, e.g. 10GiB."
+    text = "Maximum size of a partition, e.g. 10GiB; the oldest records are deleted first."
     retention_bytes = click.option("--retention-bytes", type=SIZE, metavar="SIZE", help=text)
     text = "Maximum size of a batch, 1KiB to 8MiB; 8MiB if not set."
     batch_bytes_max = click.option("--batch-bytes-max", type=SIZE, metavar="SIZE", help=text)
-    text = "Compression for producers that follow the topic's setting; none if not set."
+    text = "Hint to producers: those with compression `auto`, such as `flotilla produce`, apply it; none if not set."
     compression = click.option("--compression", type=click.Choice(COMPRESSIONS), help=text)
     return retention(retention_bytes(batch_bytes_max(compression(function))))
 

@@ -1,4 +1,4 @@
-"""`flotilla up`: the options. `flotilla.up` runs the system."""
+"""`flotilla up`: the options. `flotilla.up` runs the cluster."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from flotilla.up.run import run
 _DEFAULT = Options()
 _EXAMPLES = examples(
     "flotilla up                                    # 3 brokers, 1 writer, 2 readers; API on http://127.0.0.1:8080",
-    "flotilla up --port 9000 --data-dir /tmp/try    # a second system on the same machine",
+    "flotilla up --port 9000 --data-dir /tmp/try    # a second cluster on the same machine",
     "flotilla up --brokers 1 --durability os        # small and fast, for tests of your own code",
     "flotilla up --host 0.0.0.0                     # reachable from other machines; clients need tokens",
     "flotilla up --database postgresql://me@db/flotilla",
@@ -74,9 +74,9 @@ _EXAMPLES = examples(
 @click.option("--no-color", is_flag=True, help="Print without colors. The variable NO_COLOR does the same.")
 @click.pass_obj
 def up(programs: Programs | None, /, **found: Any) -> None:  # noqa: ANN401 - fields of Options
-    """Start a complete system on this machine: brokers, one writer, readers.
+    """Start a Flotilla cluster on this machine: brokers, one writer, readers.
 
-    A process that ends or hangs is restarted. Ctrl-C stops the system. The data is kept, and the next start continues
+    A process that ends or hangs is restarted. Ctrl-C stops the cluster. The data is kept, and the next start continues
     with it.
 
     Set other settings of brokers and managers with environment variables, e.g. FLOTILLA_SEGMENT_BYTES=16MiB.

@@ -80,6 +80,11 @@ class Group:
         """List the partitions that a member owns."""
         return [tp for tp in self.partitions_by_member.get(member_id, ()) if self.holdings[tp].owner == member_id]
 
+    def owner_of(self, tp: PartitionId) -> str | None:
+        """Return the member that owns a partition."""
+        holding = self.holdings.get(tp)
+        return None if holding is None else holding.owner
+
     @cached_property
     def topics(self) -> frozenset[str]:
         """Names of the subscribed topics."""

@@ -10,7 +10,7 @@ This package is an application of the library, not part of it. It uses the clien
 does not import it; import-linter checks both.
 
 Messages are text. `Producer` is an alias of `MyProducer`, and `Consumer` of `MyConsumer`. `ApiHandler` has one method
-for each call of the simple API. Errors are those of `flotilla.client.errors`. For keys, batches, groups and throughput,
+for each call of the simple API. Errors are those of `flotilla`. For keys, batches, groups and throughput,
 use `flotilla.Client`.
 """
 

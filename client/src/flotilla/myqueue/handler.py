@@ -13,17 +13,11 @@ from urllib.parse import quote, urlencode
 
 from flotilla.client.aio import AsyncClient
 from flotilla.client.deliveries import Receipt
-from flotilla.client.errors import UNKNOWN, Refused, TopicExists, TopicMissing
+from flotilla.client.errors import Refused
 from flotilla.client.runner import Runner
 from flotilla.myqueue.texts import decode_base64, encode_message, parse_broker
 
 _EMPTY = "no_records"
-# Managers of 0.2 send no codes; the messages of the simple API are stable and identify the error.
-_KINDS: dict[str, tuple[type[Refused], str]] = {
-    "Topic does not exist.": (TopicMissing, "not_found"),
-    "Topic already exists.": (TopicExists, "exists"),
-    "No logs available to consume.": (Refused, _EMPTY),
-}
 
 
 class ApiHandler:
@@ -190,14 +184,8 @@ class ApiHandler:
             path, body = f"{path}?{urlencode(given)}" if given else path, None
         else:
             body = given or None
-        managers = self._client.engine.managers
-        try:
-            found: dict[str, Any] = self._runner.run(managers.call(method, path, body, repeatable=repeatable))
-        except Refused as error:
-            if error.code != UNKNOWN or str(error) not in _KINDS:
-                raise
-            kind, code = _KINDS[str(error)]
-            raise kind(str(error), code, error.details) from error
+        managers = self._client._engine.managers
+        found: dict[str, Any] = self._runner.run(managers.call(method, path, body, repeatable=repeatable))
         return found
 
     def close(self) -> None:

@@ -81,7 +81,11 @@ CODES = {
     "no_leader": Code(503, "The partition has no leader: an election is running, or a quorum is unavailable. Retry."),
     "too_many_connections": Code(503, "The server has reached its connection limit. Retry, or use another server."),
     "not_settled": Code(503, "The new leader has not committed an entry of its term yet. Retry."),
-    "broken": Code(503, "The replica is quarantined because its data is damaged. Retry: another replica takes over."),
+    "broken": Code(
+        503,
+        "The replica is out of service: its data is damaged, or an unexpected error stopped it. Retry: another replica "
+        "takes over.",
+    ),
     "unavailable": Code(503, "A broker, the writer or the database is unavailable; the message names it. Retry."),
     "unknown_outcome": Code(
         504,

@@ -290,7 +290,7 @@ class ProducerTable:
         for item in _decode_items(data):
             producer_id, row = item[:PRODUCER_ID_BYTES], item[PRODUCER_ID_BYTES:]
             if producer_id == NO_PRODUCER or producer_id in table._committed:
-                raise InvalidProducerTable(f"producer id {producer_id.hex()} is reserved, or there twice")
+                raise InvalidProducerTable(f"producer id {producer_id.hex()} is reserved or duplicate")
             _check_row(producer_id, row, committed_index)
             table._committed[producer_id] = row
         return table

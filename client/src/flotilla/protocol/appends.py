@@ -24,6 +24,13 @@ class Append(msgspec.Struct, frozen=True, array_like=True):
     batch: memoryview
 
 
+class AppendResult(msgspec.Struct, frozen=True):
+    """A batch that a majority has on disk. The response to a duplicate has no append time."""
+
+    base_offset: int
+    append_time_ms: int | None = None
+
+
 _decoder: msgspec.msgpack.Decoder[list[Append]] = msgspec.msgpack.Decoder(list[Append])
 
 
@@ -32,16 +39,16 @@ def read_appends(body: bytes) -> list[Append]:
     try:
         appends = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refusal("bad_request", f"the body is no list of [topic, partition, batch]: {error}") from error
+        raise Refusal("bad_request", f"the body is not a list of [topic, partition, batch]: {error}") from error
     if not 1 <= len(appends) <= _APPENDS_MAX:
-        raise Refusal("bad_request", f"there are {len(appends)} appends; from 1 to {_APPENDS_MAX} are taken")
+        raise Refusal("bad_request", f"{len(appends)} appends; a request has from 1 to {_APPENDS_MAX}")
     return appends
 
 
 def check_batch_size(topic: str, size: int, bytes_max: int | None) -> None:
     """Check the size of a batch against the limit of its topic. Raises Refusal."""
     if bytes_max is not None and size > bytes_max:
-        text = f"the batch has {size} bytes; topic {topic!r} takes up to {bytes_max}"
+        text = f"the batch has {size} bytes; the limit of topic {topic!r} is {bytes_max}"
         raise Refusal("too_large", text, topic=topic, bytes=size, bytes_max=bytes_max)
 
 

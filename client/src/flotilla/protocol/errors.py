@@ -81,7 +81,7 @@ def unknown_path(path: str, methods: Iterable[str]) -> Refusal:
     """Return the refusal of an unknown path, or of a method that the path does not accept."""
     shown, taken = path[:_SHOWN_MAX], " or ".join(sorted(methods))
     if taken:
-        return Refusal("method_not_allowed", f"'{shown}' takes {taken}")
+        return Refusal("method_not_allowed", f"'{shown}': method not allowed, use {taken}")
     return not_found("path", f"path '{shown}' does not exist; see /docs")
 
 

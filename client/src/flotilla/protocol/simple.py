@@ -68,6 +68,11 @@ def write_message(value: bytes) -> ResponseBody:
         return {"message_base64": base64.b64encode(value).decode()}
 
 
+def read_order(partitions: int, cursor: int, only: int | None) -> list[int]:
+    """Return the partitions that `consume` tries, in order: only one, or all of them, starting at the cursor."""
+    return [only] if only is not None else [(cursor + at) % partitions for at in range(partitions)]
+
+
 def success(body: ResponseBody) -> bytes:
     """Encode a successful response."""
     return msgspec.json.encode({"status": "success", **body})

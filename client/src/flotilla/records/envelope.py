@@ -41,9 +41,9 @@ def check(buffer: Buffer) -> BatchHeader:
     view = byte_view(buffer)
     header = BatchHeader.from_bytes(view)
     if view.nbytes < header.total_bytes:
-        raise BatchTruncated(f"the batch has {header.total_bytes} bytes; {view.nbytes} are there")
+        raise BatchTruncated(f"the batch is truncated: it has {header.total_bytes} bytes, got {view.nbytes}")
     if view.nbytes > header.total_bytes:
-        raise TrailingBytes(f"the batch has {header.total_bytes} bytes; {view.nbytes} are there")
+        raise TrailingBytes(f"the batch has {header.total_bytes} bytes, got {view.nbytes}")
     crc = checksum(view)
     if crc != header.crc:
         raise CrcMismatch(f"the header has CRC {header.crc:08x}; the bytes have {crc:08x}")
@@ -68,9 +68,9 @@ def assign(batch: bytearray | memoryview, base_offset: int, append_time_ms: int)
         raise AssignmentInvalid(f"append_time_ms is {append_time_ms}; it must be in 0..{INT64_MAX}")
     view = byte_view(batch)
     if view.nbytes < HEADER_BYTES:
-        raise BatchTruncated(f"a batch header has {HEADER_BYTES} bytes; {view.nbytes} are there")
+        raise BatchTruncated(f"a batch header has {HEADER_BYTES} bytes, got {view.nbytes}")
     if bytes(view[: len(MAGIC)]) != MAGIC:
-        raise BadMagic(f"a batch starts with {MAGIC.hex()}; these bytes do not")
+        raise BadMagic(f"bad magic: a batch starts with {MAGIC.hex()}")
     write_assigned(view, base_offset, append_time_ms)
 
 
@@ -89,7 +89,7 @@ def split(buffer: Buffer) -> Iterator[memoryview]:
         left = view.nbytes - start
         total_bytes = _total_bytes_at(view, start)
         if total_bytes > left:
-            raise BatchTruncated(f"the batch at byte {start} has {total_bytes} bytes; {left} are there")
+            raise BatchTruncated(f"the batch at byte {start} is truncated: it has {total_bytes} bytes, got {left}")
         yield view[start : start + total_bytes]
         start += total_bytes
 

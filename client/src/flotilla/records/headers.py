@@ -75,7 +75,7 @@ def decode_headers(blob: bytes) -> Headers:
     position = 0
     while position < len(blob):
         if len(pairs) == HEADERS_PER_RECORD_MAX:
-            raise BadRecordHeaders(f"more than {HEADERS_PER_RECORD_MAX} headers; the limit is that many")
+            raise BadRecordHeaders(f"more than {HEADERS_PER_RECORD_MAX} headers, which is the limit")
         name, position = _take(blob, position, _NAME_LENGTH, "name")
         value, position = _take(blob, position, _VALUE_LENGTH, "value")
         pairs.append((_decode_name(name), value))

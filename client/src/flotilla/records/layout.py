@@ -108,7 +108,7 @@ class BatchHeader:
         """
         view = byte_view(buffer)
         if view.nbytes < HEADER_BYTES:
-            raise BatchTruncated(f"a batch header has {HEADER_BYTES} bytes; {view.nbytes} are there")
+            raise BatchTruncated(f"a batch header has {HEADER_BYTES} bytes, got {view.nbytes}")
         fields = _HEADER.unpack_from(view)
         magic, version, attributes, header_bytes, base_offset, append_time_ms, crc, total_bytes = fields[:8]
         producer_id, producer_epoch, base_sequence, count, body_bytes, stored_bytes, reserved = fields[8:15]
@@ -209,7 +209,7 @@ def write_assigned(batch: bytearray | memoryview, base_offset: int, append_time_
 
 def _check_format(magic: bytes, version: int, header_bytes: int, reserved: int) -> None:
     if magic != MAGIC:
-        raise BadMagic(f"a batch starts with {MAGIC.hex()}; these bytes start with {magic.hex()}")
+        raise BadMagic(f"bad magic: a batch starts with {MAGIC.hex()}, got {magic.hex()}")
     if version != VERSION:
         raise UnsupportedVersion(f"the batch has version {version}; version {VERSION} is supported")
     if header_bytes != HEADER_BYTES:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from flotilla.limits import BODY_BYTES_MAX_DEFAULT
+from flotilla.limits import BODY_BYTES_MAX_DEFAULT, FETCH_BYTES_MAX_DEFAULT, WAIT_MS_MAX_DEFAULT
 from flotilla.protocol import fetches
 from flotilla.protocol.appends import APPENDS_TYPE, PARTITION_MAX, appended, check_batch_size, read_appends, result
 from flotilla.protocol.asgi import JSON, check_size, number, parse_query
@@ -20,8 +20,6 @@ from flotilla.testing.state import ClusterState
 
 _JSON_TYPE = b"application/json"
 _NO_STORE = (b"cache-control", b"no-store")
-_FETCH_BYTES_MAX = 32 << 20
-_WAIT_MS_MAX = 30_000
 
 
 class DataApi:
@@ -63,8 +61,8 @@ class DataApi:
     async def fetch(self, request: Request, _: PathParams) -> Response:
         """Return batches from an offset on; with `wait_ms`, wait for new ones."""
         query = fetches.read_query(request.query)
-        bytes_max = min(number(query, "max_bytes", fetches.BYTES_DEFAULT), _FETCH_BYTES_MAX)
-        wait_s = min(number(query, "wait_ms", 0), _WAIT_MS_MAX) / 1000
+        bytes_max = min(number(query, "max_bytes", fetches.BYTES_DEFAULT), FETCH_BYTES_MAX_DEFAULT)
+        wait_s = min(number(query, "wait_ms", 0), WAIT_MS_MAX_DEFAULT) / 1000
         named = fetches.partition(query)
         topic, partition = self._state.require_partition(*named)
         offset = find_offset(partition, query)

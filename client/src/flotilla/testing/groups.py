@@ -5,11 +5,26 @@ from typing import Any
 
 import msgspec
 
-from flotilla.groups.offsets import Commit, OffsetBounds, ResetKind, ResetTo, lag, reset_offset
-from flotilla.groups.responses import AssignmentResponse, not_owner_message, state_of
+from flotilla.groups.offsets import Commit, OffsetBounds, ResetKind, ResetTo, reset_offset
+from flotilla.groups.responses import AssignmentResponse
 from flotilla.groups.state import Group, PartitionId
+from flotilla.limits import GROUPS_PAGE_DEFAULT, GROUPS_PAGE_MAX
 from flotilla.protocol.asgi import number, parse_query
 from flotilla.protocol.errors import Refusal, not_found
+from flotilla.protocol.group_responses import (
+    CommittedOffset,
+    CommittedOffsets,
+    GroupPartitionResponse,
+    GroupResponse,
+    GroupsPage,
+    ListedGroupResponse,
+    MemberAssignment,
+    MemberHeartbeat,
+    MemberResponse,
+    NamedPartition,
+    ResetResponse,
+    not_owner,
+)
 from flotilla.protocol.groups import (
     CommitBody,
     GroupName,
@@ -25,8 +40,6 @@ from flotilla.testing.http import Request
 from flotilla.testing.routing import PathParams, Result, Routes, read_as
 from flotilla.testing.state import ClusterState, Topic
 
-_LIMIT = 100
-_LIMIT_MAX = 1000
 _FORCE = {**dict.fromkeys(("true", "1", "yes", "on"), True), **dict.fromkeys(("false", "0", "no", "off"), False)}
 
 
@@ -83,12 +96,7 @@ class GroupsApi:
         """Renew the session of a member."""
         body = read_as(HeartbeatBody, request)
         response = self._coordinator.heartbeat(_name(path_params), body.member_id, body.generation, body.held)
-        return {
-            "generation": response.generation,
-            "state": response.state,
-            "heartbeat_ms": response.heartbeat_ms,
-            "sync": response.should_sync,
-        }
+        return MemberHeartbeat.of(response).to_dict()
 
     def leave(self, request: Request, path_params: PathParams) -> Result:
         """Leave a group."""
@@ -101,10 +109,7 @@ class GroupsApi:
     def commit(self, request: Request, path_params: PathParams) -> Result:
         """Commit offsets: all of them, or none."""
         body = read_as(CommitBody, request)
-        if (body.member_id is None) != (body.generation is None):
-            text = "member_id and generation belong together: send both, or none for a group without members"
-            raise Refusal("bad_request", text)
-        member = None if body.member_id is None or body.generation is None else (body.member_id, body.generation)
+        member = body.member
         partitions, now_ms = self._require_partitions(body.offsets), self._now_ms()
         commits = [
             Commit(tp=tp, offset=one.offset, note=one.note, committed_ms=now_ms)
@@ -112,9 +117,7 @@ class GroupsApi:
         ]
         refused = self._coordinator.commit(_name(path_params), commits, member)
         if refused and member is not None:
-            named = self._all_named(refused)
-            text = not_owner_message(*member, [(one["topic"], one["partition"]) for one in named])
-            raise Refusal("not_owner", text, partitions=named)
+            raise not_owner(*member, self._list_named(refused))
         return {"status": "ok"}
 
     def offsets(self, request: Request, path_params: PathParams) -> Result:
@@ -122,13 +125,10 @@ class GroupsApi:
         name, topic = _name(path_params), parse_query(request.query).get("topic")
         wanted = None if topic is None else self._require_topics([topic])[topic].id
         self._coordinator.require(name)
-        return {
-            "offsets": [
-                {**named, "offset": one.offset, "note": one.note, "committed_ms": one.committed_ms}
-                for one in self._coordinator.commits_of(name).values()
-                if wanted in {None, one.tp.topic_id} and (named := self._named(one.tp)) is not None
-            ]
-        }
+        commits = self._coordinator.commits_of(name)
+        named = self._named(tp for tp in commits if wanted in {None, tp.topic_id})
+        found = [CommittedOffset.of(one, commits[tp]) for tp, one in named.items()]
+        return CommittedOffsets(offsets=found).to_dict()
 
     def reset(self, request: Request, path_params: PathParams) -> Result:
         """Reset committed offsets."""
@@ -143,8 +143,7 @@ class GroupsApi:
             now_ms = self._now_ms()
             commits = [Commit(tp=at, offset=offset, committed_ms=now_ms) for at, offset in new.items()]
             self._coordinator.reset(name, commits, force=body.force)
-        moved = [{**(self._named(at) or {}), "old_offset": old[at], "new_offset": new[at]} for at in old]
-        return {"dry_run": body.dry_run, "partitions": moved}
+        return ResetResponse.of(self._named(old), old, new, dry_run=body.dry_run).to_dict()
 
     def _partitions_to_reset(self, name: str, body: ResetBody) -> list[PartitionId]:
         if body.partitions is not None:
@@ -159,61 +158,36 @@ class GroupsApi:
     def list_groups(self, request: Request, _: PathParams) -> Result:
         """List groups, sorted by name."""
         query = parse_query(request.query)
-        limit = number(query, "limit", _LIMIT)
-        if not 1 <= limit <= _LIMIT_MAX:
-            raise Refusal("bad_request", f"limit is {limit}; it must be from 1 to {_LIMIT_MAX}")
+        limit = number(query, "limit", GROUPS_PAGE_DEFAULT)
+        if not 1 <= limit <= GROUPS_PAGE_MAX:
+            raise Refusal("bad_request", f"limit is {limit}; it must be from 1 to {GROUPS_PAGE_MAX}")
         names = [name for name in self._coordinator.names if name > query.get("after", "")]
         shown = names[:limit]
-        return {
-            "groups": [self._list(self._coordinator.require(name)) for name in shown],
-            "next": shown[-1] if len(shown) == limit else None,
-        }
+        return GroupsPage(
+            groups=[self._list(self._coordinator.require(name)) for name in shown],
+            next=shown[-1] if len(shown) == limit else None,
+        ).to_dict()
 
-    def _list(self, group: Group) -> dict[str, Any]:
+    def _list(self, group: Group) -> ListedGroupResponse:
         ids = {tp.topic_id for tp in (*group.holdings, *self._coordinator.commits_of(group.name))}
         committed = {topic.name for id_ in ids if (topic := self._state.by_id(id_)) is not None}
-        return {
-            "name": group.name,
-            "state": state_of(group),
-            "strategy": group.strategy,
-            "generation": group.generation,
-            "members": len(group.members),
-            "topics": sorted(committed | group.topics),
-        }
+        return ListedGroupResponse.of(group, sorted(committed | group.topics))
 
     def describe(self, _: Request, path_params: PathParams) -> Result:
         """Describe a group."""
         group = self._coordinator.require(_name(path_params))
         commits = self._coordinator.commits_of(group.name)
-        return {
-            "name": group.name,
-            "state": state_of(group),
-            "strategy": group.strategy,
-            "generation": group.generation,
-            "members": [
-                {
-                    "member_id": member.id,
-                    "topics": list(member.topics),
-                    "timeout_ms": member.timeout_ms,
-                    "generation": member.synced,
-                    "assigned": self._all_named(sorted(group.owned_by(member.id))),
-                }
-                for _, member in sorted(group.members.items())
-            ],
-            "partitions": [self._describe(group, at, commits.get(at)) for at in self._partitions_of(group)],
-        }
-
-    def _describe(self, group: Group, tp: PartitionId, commit: Commit | None) -> dict[str, Any]:
-        holding, bounds = group.holdings.get(tp), self._bounds(tp)
-        return {
-            **(self._named(tp) or {}),
-            "owner": None if holding is None else holding.owner,
-            "committed": None if commit is None else commit.offset,
-            "note": None if commit is None else commit.note,
-            "first_offset": bounds.first,
-            "next_offset": bounds.next,
-            "lag": lag(None if commit is None else commit.offset, bounds),
-        }
+        return GroupResponse.of(
+            group,
+            (
+                MemberResponse.of(member, self._list_named(sorted(group.owned_by(member.id))))
+                for member in group.members.values()
+            ),
+            (
+                GroupPartitionResponse.of(one, group.owner_of(tp), commits.get(tp), self._bounds(tp))
+                for tp, one in self._named(self._partitions_of(group)).items()
+            ),
+        ).to_dict()
 
     def delete(self, request: Request, path_params: PathParams) -> Result:
         """Delete a group and its committed offsets."""
@@ -266,27 +240,26 @@ class GroupsApi:
             return None
         return topic.partitions[tp.partition].offset_at_time(to.value)
 
-    def _named(self, tp: PartitionId) -> dict[str, Any] | None:
-        topic = self._state.by_id(tp.topic_id)
-        return None if topic is None else {"topic": topic.name, "partition": tp.partition}
+    def _named(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, NamedPartition]:
+        """Map partitions to names, in their order; those of missing topics are left out."""
+        return {
+            tp: NamedPartition(topic=topic.name, partition=tp.partition)
+            for tp in partitions
+            if (topic := self._state.by_id(tp.topic_id)) is not None
+        }
 
-    def _all_named(self, partitions: Iterable[PartitionId]) -> list[dict[str, Any]]:
-        return [named for tp in partitions if (named := self._named(tp)) is not None]
+    def _list_named(self, partitions: Iterable[PartitionId]) -> list[NamedPartition]:
+        return list(self._named(partitions).values())
 
     def _describe_assignment(self, response: AssignmentResponse) -> dict[str, Any]:
-        assignment = response.assignment
-        ids = {tp.topic_id for tp in (*assignment.assigned, *assignment.revoked)}
-        return {
-            "member_id": response.member.id,
-            "generation": assignment.generation,
-            "timeout_ms": response.member.timeout_ms,
-            "heartbeat_ms": response.heartbeat_ms,
-            "assigned": self._all_named(assignment.assigned),
-            "revoked": self._all_named(assignment.revoked),
-            "pending": assignment.pending,
-            "state": response.state,
-            "topic_ids": {topic.name: id_ for id_ in ids if (topic := self._state.by_id(id_)) is not None},
-        }
+        assigned, revoked = response.assignment.assigned, response.assignment.revoked
+        ids = {tp.topic_id for tp in (*assigned, *revoked)}
+        return MemberAssignment.of(
+            response,
+            self._list_named(assigned),
+            self._list_named(revoked),
+            {topic.name: id_ for id_ in ids if (topic := self._state.by_id(id_)) is not None},
+        ).to_dict()
 
 
 def _name(path_params: PathParams) -> str:

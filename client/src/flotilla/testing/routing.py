@@ -27,7 +27,7 @@ Handler = Callable[[Request, PathParams], Result | Awaitable[Result]]
 Routes = Mapping[tuple[str, str], Handler]  # by method and path
 
 _V1 = "/v1/"
-_BATCHES = {"/v1/append": "append takes POST", "/v1/fetch": "fetch takes GET"}
+_BATCHES = {"/v1/append": "append: method not allowed, use POST", "/v1/fetch": "fetch: method not allowed, use GET"}
 _OPEN, _CLOSE = "{", "}"
 
 
@@ -86,7 +86,7 @@ def _unknown(request: Request, methods: list[str]) -> Refusal:
         return unknown_path(request.path, methods)
     row, _ = template(request.path)
     if methods:
-        return Refusal("method_not_allowed", f"'{row[:200]}' takes {' or '.join(methods)}.")
+        return Refusal("method_not_allowed", f"'{row[:200]}': method not allowed, use {' or '.join(methods)}.")
     return not_found("path", f"Unknown path '{row[:200]}'; see /docs.")
 
 

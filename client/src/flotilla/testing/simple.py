@@ -21,6 +21,7 @@ from flotilla.protocol.simple import (
     NO_PRODUCER,
     NO_TOPIC,
     read_message,
+    read_order,
     write_message,
 )
 from flotilla.records import NO_PRODUCER as NO_PRODUCER_ID
@@ -260,10 +261,7 @@ def _batch(topic: Topic, params: simple_params.Produce, value: bytes) -> bytearr
 def _partitions_to_read(topic: Topic, consumer: Consumer, partition: int | None) -> list[int]:
     """Return the partitions to consume from, in order."""
     only = consumer.partition if partition is None else partition
-    if only is not None:
-        return [only]
-    count = len(topic.partitions)
-    return [(consumer.cursor + at) % count for at in range(count)]
+    return read_order(len(topic.partitions), consumer.cursor, only)
 
 
 def _page(clients: Iterable[C], params: simple_params.Page) -> list[C]:

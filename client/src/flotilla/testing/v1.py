@@ -1,14 +1,21 @@
 """The v1 API of the fake, without batches and groups: metadata, topics, offsets and tokens."""
 
 from collections.abc import Callable
-from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
+from msgspec import UNSET
 
 from flotilla.access import Grant, GrantInvalid, Token, TokenInvalid, digest_of, generate_token
 from flotilla.protocol.asgi import JSON, number, parse_query
 from flotilla.protocol.errors import Refusal, not_found
+from flotilla.protocol.responses import (
+    DeletedPartitionResponse,
+    DeleteRecordsResponse,
+    PartitionOffsetsResponse,
+    TokenResponse,
+    TopicOffsetsResponse,
+)
 from flotilla.protocol.simple import NO_TOPIC
 from flotilla.protocol.tokens import NewToken
 from flotilla.protocol.topics import DeletePoint, DeleteRecords, NewTopic, TopicChanges
@@ -91,10 +98,8 @@ class V1Api:
         query = parse_query(request.query)
         time_ms = number(query, "timestamp_ms", None) if "timestamp_ms" in query else None
         topic = self._state.require(path_params["name"])
-        return {
-            "topic": topic.name,
-            "partitions": [_offsets(at, one, time_ms) for at, one in enumerate(topic.partitions)],
-        }
+        found = [_offsets(at, one, time_ms) for at, one in enumerate(topic.partitions)]
+        return TopicOffsetsResponse(topic=topic.name, partitions=found).to_dict()
 
     def delete_records(self, request: Request, path_params: PathParams) -> Result:
         """Delete the records below an offset: in all given partitions, or in none."""
@@ -104,7 +109,17 @@ class V1Api:
         for point in points:
             partition = topic.partitions[point.partition]
             partition.delete_before(partition.next_offset if isinstance(point.offset, str) else point.offset)
-        return {"topic": topic.name, "partitions": [_bounds("partition", point.partition, topic) for point in points]}
+        return DeleteRecordsResponse(
+            topic=topic.name,
+            partitions=[
+                DeletedPartitionResponse(
+                    partition=point.partition,
+                    first_offset=topic.partitions[point.partition].first_offset,
+                    next_offset=topic.partitions[point.partition].next_offset,
+                )
+                for point in points
+            ],
+        ).to_dict()
 
     # -- tokens -------------------------------------------------------------------------------------------
 
@@ -121,11 +136,11 @@ class V1Api:
         except (GrantInvalid, TokenInvalid) as error:
             raise Refusal("bad_request", str(error)) from error
         self._tokens[id_] = token
-        return to_json({"token": text, **_describe_token(token)}, [JSON, (b"cache-control", b"no-store")])
+        return to_json(TokenResponse.of(token).with_text(text), [JSON, (b"cache-control", b"no-store")])
 
     def list_tokens(self, _: Request, __: PathParams) -> Result:
         """List tokens, oldest first."""
-        return {"tokens": [_describe_token(token) for token in self._tokens.values()]}
+        return {"tokens": [TokenResponse.of(token).to_dict() for token in self._tokens.values()]}
 
     def revoke_token(self, _: Request, path_params: PathParams) -> Result:
         """Revoke a token."""
@@ -134,14 +149,13 @@ class V1Api:
         return {"status": "ok"}
 
 
-def _offsets(index: int, partition: Partition, time_ms: int | None) -> dict[str, int]:
-    found = {"index": index, "first_offset": partition.first_offset, "next_offset": partition.next_offset}
-    return found if time_ms is None else {**found, "offset": partition.offset_at_time(time_ms)}
-
-
-def _bounds(name: str, index: int, topic: Topic) -> dict[str, int]:
-    partition = topic.partitions[index]
-    return {name: index, "first_offset": partition.first_offset, "next_offset": partition.next_offset}
+def _offsets(index: int, partition: Partition, time_ms: int | None) -> PartitionOffsetsResponse:
+    return PartitionOffsetsResponse(
+        index=index,
+        first_offset=partition.first_offset,
+        next_offset=partition.next_offset,
+        offset=UNSET if time_ms is None else partition.offset_at_time(time_ms),
+    )
 
 
 def _check_points(topic: Topic, points: list[DeletePoint]) -> None:
@@ -157,7 +171,3 @@ def _check_points(topic: Topic, points: list[DeletePoint]) -> None:
         if isinstance(point.offset, int):
             text = f"offset {point.offset} of partition {index}"
             topic.partitions[index].require_reached(point.offset, text, partition=index)
-
-
-def _describe_token(token: Token) -> dict[str, Any]:
-    return {name: value for name, value in token.builtins.items() if name != "digest"}

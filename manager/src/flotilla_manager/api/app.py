@@ -6,7 +6,6 @@ from collections.abc import Callable
 from fastapi import FastAPI
 
 from flotilla import __version__
-from flotilla.protocol.asgi import Receive, Scope, Send, read_body, refuse, respond
 from flotilla.protocol.errors import Refusal
 from flotilla.protocol.simple import failure
 from flotilla_manager.api.calls import make_calls
@@ -25,6 +24,7 @@ from flotilla_manager.api.v1 import make_v1
 from flotilla_manager.manager import Manager
 from flotilla_server.access_docs import describe_access
 from flotilla_server.application import Application
+from flotilla_server.asgi import Receive, Scope, Send, read_body, refuse, respond
 from flotilla_server.authorization import Authorizer
 from flotilla_server.batch_docs import describe_records
 from flotilla_server.docs import add_docs

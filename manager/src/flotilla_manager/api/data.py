@@ -18,20 +18,7 @@ from flotilla.protocol.appends import (
     read_appends,
     result,
 )
-from flotilla.protocol.asgi import (
-    JSON,
-    ClientDisconnected,
-    Receive,
-    Scope,
-    Send,
-    check_size,
-    content_length,
-    header,
-    number,
-    parse_query,
-    read_body,
-    respond,
-)
+from flotilla.protocol.asgi import JSON, check_size, number, parse_query
 from flotilla.protocol.errors import Refusal
 from flotilla.protocol.json_batches import read_batch, write_records
 from flotilla.records import NO_PRODUCER, BatchHeader, BatchInvalid, Buffer
@@ -40,8 +27,10 @@ from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.model import Topic
 from flotilla_manager.routing.gateway import offsets_in
+from flotilla_server.asgi import ClientDisconnected, Receive, Scope, Send, content_length, header, read_body, respond
 from flotilla_server.authorization import caller_of, missing_scope, recheck, require_scope
 from flotilla_server.callers import Caller
+from flotilla_server.disconnects import wait_for_disconnect
 from flotilla_server.limits import InFlight
 
 T = TypeVar("T")
@@ -68,7 +57,7 @@ class AppendEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["method"] != "POST":
-            raise Refusal("method_not_allowed", "append takes POST")
+            raise Refusal("method_not_allowed", "append: method not allowed, use POST")
         settings = self._manager.settings
         check_size(content_length(scope) or 0, settings.body_bytes_max)
         query = parse_query(scope["query_string"])
@@ -97,11 +86,11 @@ class AppendEndpoint:
     async def _append_all(self, caller: Caller, appends: Sequence[Append]) -> list[dict[str, Any]]:
         """Append all batches: partitions concurrently, batches of a partition in order."""
         results: list[dict[str, Any]] = [{}] * len(appends)
-        places: dict[tuple[str, int], list[int]] = {}
+        by_partition: dict[tuple[str, int], list[int]] = {}
         for at, one in enumerate(appends):
-            places.setdefault((one.topic, one.partition), []).append(at)
+            by_partition.setdefault((one.topic, one.partition), []).append(at)
 
-        async def carry(mine: Sequence[int]) -> None:
+        async def send_one_by_one(mine: Sequence[int]) -> None:
             for at in mine:
                 one = appends[at]
                 try:
@@ -109,7 +98,7 @@ class AppendEndpoint:
                 except Refusal as refusal:
                     results[at] = result(one, refusal)
 
-        await asyncio.gather(*map(carry, places.values()))
+        await asyncio.gather(*map(send_one_by_one, by_partition.values()))
         return results
 
 
@@ -123,7 +112,7 @@ class FetchEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["method"] != "GET":
-            raise Refusal("method_not_allowed", "fetch takes GET")
+            raise Refusal("method_not_allowed", "fetch: method not allowed, use GET")
         settings = self._manager.settings
         query = parse_query(scope["query_string"])
         wait_ms = min(number(query, "wait_ms", 0), settings.wait_ms_max)
@@ -160,7 +149,7 @@ def _write_json(response: Response) -> bytes:
 async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
     """Run `work` until it ends or the client disconnects. Raises ClientDisconnected."""
     loop = asyncio.get_running_loop()
-    working, leaving = loop.create_task(work), loop.create_task(leave(receive))
+    working, leaving = loop.create_task(work), loop.create_task(wait_for_disconnect(receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -169,12 +158,6 @@ async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
     finally:
         working.cancel()
         leaving.cancel()
-
-
-async def leave(receive: Receive) -> None:
-    """Return when the client has disconnected."""
-    while (await receive())["type"] != "http.disconnect":
-        continue
 
 
 def is_repeatable(batch: Buffer) -> bool:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path
 
 from flotilla.protocol.errors import Refusal
+from flotilla.protocol.responses import DeletedPartitionResponse, DeleteRecordsResponse
 from flotilla.protocol.topics import DeletePoint, DeleteRecords
 from flotilla_manager.api.bodies import AsStruct
 from flotilla_manager.manager import Manager
@@ -46,10 +47,10 @@ def add_delete_records(router: APIRouter, manager: Manager, find: Callable[[Mana
         done = {index: one for index, one in found.items() if isinstance(one, Offsets)}
         _raise_any(found, done=list(done))
         partitions = [
-            {"partition": index, "first_offset": offsets.first, "next_offset": offsets.next}
+            DeletedPartitionResponse(partition=index, first_offset=offsets.first, next_offset=offsets.next)
             for index, offsets in done.items()
         ]
-        return {"topic": topic.name, "partitions": partitions}
+        return DeleteRecordsResponse(topic=topic.name, partitions=partitions).to_dict()
 
 
 async def check_points(manager: Manager, topic: Topic, points: list[DeletePoint]) -> None:

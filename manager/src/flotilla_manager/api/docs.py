@@ -59,9 +59,9 @@ def _operation(call: Call, shape: dict[str, Any], reference: dict[str, Any]) -> 
     for name, schema in shape.get("properties", {}).items():
         in_path = f"{{{name}}}" in call.path
         if in_path or in_query:
-            place = {"in": "path" if in_path else "query", "required": in_path or name in required}
+            location = {"in": "path" if in_path else "query", "required": in_path or name in required}
             example = {"example": sample[name]} if name in sample else {}
-            operation["parameters"].append({"name": name, **place, "schema": schema, **example})
+            operation["parameters"].append({"name": name, **location, "schema": schema, **example})
     if not in_query and shape.get("properties"):
         content = {"application/json": {"schema": reference, "example": sample}}
         operation["requestBody"] = {"required": True, "content": content}

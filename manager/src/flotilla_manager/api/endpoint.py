@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from flotilla.protocol.asgi import ClientDisconnected, Headers, Receive, Scope, Send, content_length, read_body, respond
+from flotilla.protocol.asgi import Headers
 from flotilla.protocol.errors import Refusal, internal_error, not_found
 from flotilla.protocol.params import Reader
 from flotilla.protocol.simple import RESPONSE_HEADERS, failure, success, template
@@ -18,6 +18,7 @@ from flotilla_manager.api.metrics import Metrics
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import DatabaseUnavailable, Fenced, MetadataError, OutcomeUnknown
 from flotilla_server import request_ids
+from flotilla_server.asgi import ClientDisconnected, Receive, Scope, Send, content_length, read_body, respond
 from flotilla_server.authorization import caller_of, require
 
 logger = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class SimpleEndpoint:
             raise not_found("path", f"Unknown path '{path[:200]}'; see /docs.")
         found = methods.get(method)
         if found is None:
-            raise Refusal("method_not_allowed", f"'{path[:200]}' takes {' or '.join(methods)}.")
+            raise Refusal("method_not_allowed", f"'{path[:200]}': method not allowed, use {' or '.join(methods)}.")
         return found
 
 

@@ -6,11 +6,12 @@ from urllib.parse import quote
 
 from flotilla.net import Disconnected, Response
 from flotilla.net.codes import ERROR_CODE, ERROR_RESOURCE
-from flotilla.protocol.asgi import JSON, Headers, Scope, header
+from flotilla.protocol.asgi import JSON, Headers
 from flotilla.protocol.errors import Refusal
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import MetadataError
 from flotilla_server import request_ids
+from flotilla_server.asgi import Scope, header
 
 FORWARDED = b"flotilla-forwarded"
 NO_WRITER = b"flotilla-no-writer"  # nothing was done: the receiver is not the writer
@@ -25,7 +26,7 @@ _RETURNED = (
     ERROR_RESOURCE.encode(),
 )
 _NO_WRITER_BODY = b'{"status":"failure","message":"No writer is active; try again."}'
-_PATIENCE_S = 5.0  # longer than a restart of the writer
+_WRITER_WAIT_S = 5.0  # longer than a restart of the writer
 _ANSWER_S = 60.0
 _PAUSE_S = 0.1
 _CATCH_UP_S = 1.0  # longest delay of the response
@@ -64,7 +65,7 @@ class Forward:
     async def _ask(self, scope: Scope, body: bytes) -> Response:
         """Retry until the writer accepts the request. A request that was sent is not repeated."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _PATIENCE_S
+        deadline = loop.time() + _WRITER_WAIT_S
         while True:
             url = self._url()
             try:

@@ -12,11 +12,22 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from flotilla.groups.membership import GroupError, InconsistentStrategy
-from flotilla.groups.offsets import Commit, ListedGroup, OffsetBounds, ResetKind, lag, reset_offset
-from flotilla.groups.responses import not_owner_message, state_of
+from flotilla.groups.offsets import Commit, ListedGroup, ResetKind, reset_offset
 from flotilla.groups.state import Group, PartitionId
-from flotilla.limits import TOPIC_NAME_RULE
+from flotilla.limits import GROUPS_PAGE_DEFAULT, GROUPS_PAGE_MAX, TOPIC_NAME_RULE
 from flotilla.protocol.errors import Refusal, not_found
+from flotilla.protocol.group_responses import (
+    CommittedOffset,
+    CommittedOffsets,
+    GroupPartitionResponse,
+    GroupResponse,
+    GroupsPage,
+    ListedGroupResponse,
+    MemberHeartbeat,
+    MemberResponse,
+    ResetResponse,
+    not_owner,
+)
 from flotilla_manager.api.group_shapes import (
     CommitBody,
     GroupName,
@@ -33,9 +44,8 @@ from flotilla_server.authorization import caller_of
 
 GROUPS = "/v1/groups"
 _BY_WRITER = ("join", "sync", "heartbeat", "leave", "reset")
-_LIMIT_MAX = 1000
 After = Annotated[str, Query(max_length=200, pattern=r"^[A-Za-z0-9._-]*$")]
-Limit = Annotated[int, Query(ge=1, le=_LIMIT_MAX)]
+Limit = Annotated[int, Query(ge=1, le=GROUPS_PAGE_MAX)]
 OfTopic = Annotated[str | None, Query(pattern=f"^{TOPIC_NAME_RULE}$")]
 
 
@@ -50,7 +60,7 @@ def make_groups(manager: Manager) -> APIRouter:
     topics = GroupTopics(manager)
     _add_members(router, manager, topics)
     _add_offsets(router, manager, topics)
-    _add_care(router, manager, topics)
+    _add_administration(router, manager, topics)
     return router
 
 
@@ -62,11 +72,11 @@ def _add_members(router: APIRouter, manager: Manager, topics: GroupTopics) -> No
         Joining with the id of a current member replaces that member: its requests are rejected from now on, and its
         partitions stay with the id. Without `member_id`, the server generates one.
         """
-        await _see_members(manager, topics, request, name)
+        await _require_access_to_members(manager, topics, request, name)
         await topics.require(request, body.topics)
         with _refusing(topics):
             answer = await manager.writer.groups.join(name, body.member_id, body.topics, body.timeout_ms, body.strategy)
-        return topics.describe(answer)
+        return topics.describe(answer).to_dict()
 
     @router.post("/{name}/sync")
     async def sync(name: GroupName, body: SyncBody, request: Request) -> dict[str, Any]:
@@ -75,29 +85,24 @@ def _add_members(router: APIRouter, manager: Manager, topics: GroupTopics) -> No
         Stop work at once on partitions that are in neither `assigned` nor `revoked`. The member still owns partitions
         in `revoked`: finish the work on them, commit, and sync without them.
         """
-        await _see_members(manager, topics, request, name)
-        owned = topics.places(await topics.find(request, {one.topic for one in body.owned}), body.owned)
+        await _require_access_to_members(manager, topics, request, name)
+        owned = topics.to_ids(await topics.find(request, {one.topic for one in body.owned}), body.owned)
         with _refusing(topics):
             answer = await manager.writer.groups.sync(name, body.member_id, body.generation, owned)
-        return topics.describe(answer)
+        return topics.describe(answer).to_dict()
 
     @router.post("/{name}/heartbeat")
     async def heartbeat(name: GroupName, body: HeartbeatBody, request: Request) -> dict[str, Any]:
         """Send a heartbeat. Repeat it at least every `heartbeat_ms`, and sync if `sync` is true in the response."""
-        await _see_members(manager, topics, request, name)
+        await _require_access_to_members(manager, topics, request, name)
         with _refusing(topics):
             beaten = await manager.writer.groups.heartbeat(name, body.member_id, body.generation, body.held)
-        return {
-            "generation": beaten.generation,
-            "state": beaten.state,
-            "heartbeat_ms": beaten.heartbeat_ms,
-            "sync": beaten.should_sync,
-        }
+        return MemberHeartbeat.of(beaten).to_dict()
 
     @router.post("/{name}/leave")
     async def leave(name: GroupName, body: MemberBody, request: Request) -> dict[str, str]:
         """Leave a group and release all partitions. Commit first."""
-        await _see_members(manager, topics, request, name)
+        await _require_access_to_members(manager, topics, request, name)
         with _refusing(topics):
             await manager.writer.groups.leave(name, body.member_id, body.generation)
         return {"status": "ok"}
@@ -128,66 +133,43 @@ def _add_offsets(router: APIRouter, manager: Manager, topics: GroupTopics) -> No
         commits = await manager.database.call(store.committed_offsets, name, wanted)
         if commits is None:
             raise not_found("group", f"group '{name}' does not exist")
-        await topics.know(one.tp.topic_id for one in commits)
-        topics.see(request, (one.tp.topic_id for one in commits))
-        return {
-            "offsets": [
-                {**named, "offset": one.offset, "note": one.note, "committed_ms": one.committed_ms}
-                for one in commits
-                if (named := topics.named(one.tp)) is not None
-            ]
-        }
+        await topics.ensure_cached(one.tp.topic_id for one in commits)
+        topics.require_access(request, (one.tp.topic_id for one in commits))
+        named = topics.named(one.tp for one in commits)
+        found = [CommittedOffset.of(named[one.tp], one) for one in commits if one.tp in named]
+        return CommittedOffsets(offsets=found).to_dict()
 
 
-def _add_care(router: APIRouter, manager: Manager, topics: GroupTopics) -> None:
+def _add_administration(router: APIRouter, manager: Manager, topics: GroupTopics) -> None:
     @router.get("")
-    async def list_groups(request: Request, after: After = "", limit: Limit = 100) -> dict[str, Any]:
+    async def list_groups(request: Request, after: After = "", limit: Limit = GROUPS_PAGE_DEFAULT) -> dict[str, Any]:
         """List groups by name. Pass `next` of the response as `after` to get the next page.
 
         Groups with a topic that the caller may not consume are left out.
         """
         listed, further = await _list(manager, topics, request, after, limit)
-        return {
-            "groups": [
-                {
-                    "name": one.group.name,
-                    "state": state_of(one.group),
-                    "strategy": one.group.strategy,
-                    "generation": one.group.generation,
-                    "members": len(one.group.members),
-                    "topics": topics.names_of(one),
-                }
-                for one in listed
-            ],
-            "next": further,
-        }
+        groups = [ListedGroupResponse.of(one.group, topics.names_of(one)) for one in listed]
+        return GroupsPage(groups=groups, next=further).to_dict()
 
     @router.get("/{name}")
     async def describe_group(name: GroupName, request: Request) -> dict[str, Any]:
         """Describe a group: members, assignment, committed offsets and lag."""
-        group, commits = await _see(manager, topics, request, name)
+        group, commits = await _load(manager, topics, request, name)
         committed = {one.tp: one for one in commits}
-        places = topics.concerned(group, committed)
-        bounds = await manager.partition_offsets.fetch_available(topics.by_id(places), places)
-        return {
-            "name": name,
-            "state": state_of(group),
-            "strategy": group.strategy,
-            "generation": group.generation,
-            "members": [
-                {
-                    "member_id": member.id,
-                    "topics": list(member.topics),
-                    "timeout_ms": member.timeout_ms,
-                    "generation": member.synced,
-                    "assigned": topics.all_named(sorted(group.owned_by(member.id))),
-                }
-                for _, member in sorted(group.members.items())
-            ],
-            "partitions": [
-                _describe(topics, group, place, committed.get(place), bounds.get(place)) for place in places
-            ],
-        }
+        partitions = topics.partitions_of(group, committed)
+        named = topics.named(partitions)
+        bounds = await manager.partition_offsets.fetch_available(topics.by_id(partitions), partitions)
+        return GroupResponse.of(
+            group,
+            (
+                MemberResponse.of(member, topics.list_named(sorted(group.owned_by(member.id))))
+                for member in group.members.values()
+            ),
+            (
+                GroupPartitionResponse.of(one, group.owner_of(tp), committed.get(tp), bounds.get(tp))
+                for tp, one in named.items()
+            ),
+        ).to_dict()
 
     @router.post("/{name}/reset")
     async def reset(name: GroupName, body: ResetBody, request: Request) -> dict[str, Any]:
@@ -197,27 +179,27 @@ def _add_care(router: APIRouter, manager: Manager, topics: GroupTopics) -> None:
         range is set to the first or the next offset. A group with members is rejected, unless `force` removes them:
         they join again and start at the new offsets. `dry_run` returns the result without changing it.
         """
-        group, commits = await _see(manager, topics, request, name, may_miss=bool(body.topics or body.partitions))
+        group, commits = await _load(manager, topics, request, name, may_miss=bool(body.topics or body.partitions))
         committed = {one.tp: one for one in commits}
-        places = await _places_to_reset(topics, request, body, group, committed)
+        partitions = await _partitions_to_reset(topics, request, body, group, committed)
+        named = topics.named(partitions)
         to = body.to.reset_to
         query = f"timestamp_ms={to.value}" if to.kind is ResetKind.TIMESTAMP else "offset=latest"
-        found = await manager.partition_offsets.fetch_all(topics.by_id(places), places, query)
-        old = {place: committed[place].offset if place in committed else None for place in places}
-        new = {place: reset_offset(to, old[place], found[place].bounds, found[place].offset) for place in places}
+        found = await manager.partition_offsets.fetch_all(topics.by_id(partitions), partitions, query)
+        old = {tp: committed[tp].offset if tp in committed else None for tp in partitions}
+        new = {tp: reset_offset(to, old[tp], found[tp].bounds, found[tp].offset) for tp in partitions}
         if not body.dry_run:
             with _refusing(topics):
-                changes = [Commit(tp=place, offset=offset) for place, offset in new.items()]
+                changes = [Commit(tp=tp, offset=offset) for tp, offset in new.items()]
                 await manager.writer.groups.reset(name, changes, force=body.force)
-        moved = [{**(topics.named(at) or {}), "old_offset": old[at], "new_offset": new[at]} for at in places]
-        return {"dry_run": body.dry_run, "partitions": moved}
+        return ResetResponse.of(named, old, new, dry_run=body.dry_run).to_dict()
 
     @router.delete("/{name}")
     async def delete_group(
         name: GroupName, request: Request, force: Annotated[bool, Query()] = False
     ) -> dict[str, str]:
         """Delete a group and its committed offsets. A group with members is rejected, unless `force` removes them."""
-        await _see(manager, topics, request, name)
+        await _load(manager, topics, request, name)
         with _refusing(topics):
             await manager.writer.groups.delete(name, force=force)
         return {"status": "ok"}
@@ -227,12 +209,12 @@ async def _list(
     manager: Manager, topics: GroupTopics, request: Request, after: str, limit: int
 ) -> tuple[list[ListedGroup], str | None]:
     """List the groups that the caller may see, and the `after` of the next page. Other groups do not show in it."""
-    page = limit if topics.may_see_all(request) else _LIMIT_MAX
+    page = limit if topics.can_access_all(request) else GROUPS_PAGE_MAX
     seen: list[ListedGroup] = []
     while True:
         listed = await manager.database.call(manager.store.list_groups, after, page)
-        await topics.know(id_ for one in listed for id_ in one.committed)
-        seen += [one for one in listed if topics.may_see(request, topics.names_of(one))]
+        await topics.ensure_cached(id_ for one in listed for id_ in one.committed)
+        seen += [one for one in listed if topics.can_access(request, topics.names_of(one))]
         is_last = len(listed) < page
         if is_last or len(seen) >= limit:
             is_more = len(seen) > limit or not is_last
@@ -240,19 +222,17 @@ async def _list(
         after = listed[-1].group.name
 
 
-async def _see_members(manager: Manager, topics: GroupTopics, request: Request, name: str) -> None:
+async def _require_access_to_members(manager: Manager, topics: GroupTopics, request: Request, name: str) -> None:
     """Require access to the topics of all members: a caller can replace any member."""
     if not caller_of(request.scope).is_unrestricted:
         group = manager.writer.groups.known(name) or await manager.database.call(manager.store.load_group, name)
-        topics.see(request, group=group)
+        topics.require_access(request, group=group)
 
 
 async def _commit(manager: Manager, topics: GroupTopics, request: Request, name: str, body: CommitBody) -> None:
     """Commit once. Raises Refusal, GroupError, MetadataError."""
-    found = await topics.require_places(request, body.offsets)
-    commits = [
-        Commit(tp=place, offset=one.offset, note=one.note) for place, one in zip(found, body.offsets, strict=True)
-    ]
+    found = await topics.require_partitions(request, body.offsets)
+    commits = [Commit(tp=tp, offset=one.offset, note=one.note) for tp, one in zip(found, body.offsets, strict=True)]
     try:
         await manager.database.call(manager.store.commit_offsets, name, commits, body.member)
     except GroupHasMembers as error:
@@ -260,7 +240,7 @@ async def _commit(manager: Manager, topics: GroupTopics, request: Request, name:
         raise Refusal("conflict", text) from error
 
 
-async def _see(
+async def _load(
     manager: Manager, topics: GroupTopics, request: Request, name: str, *, may_miss: bool = False
 ) -> tuple[Group, list[Commit]]:
     """Load a group and its commits for a caller with access to all its topics. Raises Refusal, MetadataError."""
@@ -270,36 +250,20 @@ async def _see(
         raise not_found("group", f"group '{name}' does not exist")
     group = group or Group(name=name)
     ids = {one.tp.topic_id for one in commits}
-    await topics.know({*ids, *(place.topic_id for place in group.holdings)})
-    topics.see(request, ids, group)
+    await topics.ensure_cached({*ids, *(tp.topic_id for tp in group.holdings)})
+    topics.require_access(request, ids, group)
     return group, commits
 
 
-async def _places_to_reset(
+async def _partitions_to_reset(
     topics: GroupTopics, request: Request, body: ResetBody, group: Group, committed: Iterable[PartitionId]
 ) -> list[PartitionId]:
     if body.partitions is not None:
-        return sorted(set(await topics.require_places(request, body.partitions)))
+        return sorted(set(await topics.require_partitions(request, body.partitions)))
     if body.topics is None:
-        return topics.concerned(group, committed)
+        return topics.partitions_of(group, committed)
     found = await topics.require(request, body.topics)
     return sorted({PartitionId(topic.id, at) for topic in found.values() for at in range(len(topic.partitions))})
-
-
-def _describe(
-    topics: GroupTopics, group: Group, place: PartitionId, commit: Commit | None, bounds: OffsetBounds | None
-) -> dict[str, Any]:
-    holding = group.holdings.get(place)
-    offset = None if commit is None else commit.offset
-    return {
-        **(topics.named(place) or {}),
-        "owner": None if holding is None else holding.owner,
-        "committed": offset,
-        "note": None if commit is None else commit.note,
-        "first_offset": None if bounds is None else bounds.first,
-        "next_offset": None if bounds is None else bounds.next,
-        "lag": None if bounds is None else lag(offset, bounds),
-    }
 
 
 @contextmanager
@@ -311,10 +275,7 @@ def _refusing(topics: GroupTopics) -> Iterator[None]:
         details = {"strategy": error.current} if isinstance(error, InconsistentStrategy) else {}
         raise Refusal(error.code, str(error), **details) from error
     except NotOwner as error:
-        named = topics.all_named(error.places)
-        partitions = [(one["topic"], one["partition"]) for one in named]
-        text = not_owner_message(error.member_id, error.generation, partitions)
-        raise Refusal("not_owner", text, partitions=named) from error
+        raise not_owner(error.member_id, error.generation, topics.list_named(error.partitions)) from error
     except GroupHasMembers as error:
         raise Refusal(
             "group_not_empty", f"{error}: stop them, or use force to remove them", members=error.count

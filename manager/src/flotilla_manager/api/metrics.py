@@ -3,26 +3,25 @@
 import time
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from flotilla.protocol.asgi import Endpoint, Receive, Scope, Send
 from flotilla.protocol.errors import Refusal
 from flotilla_manager.manager import Manager
 from flotilla_manager.model import TopicState
-from flotilla_server.metrics import QuotaRefusals
-from flotilla_server.quotas import Quotas
+from flotilla_server.asgi import Endpoint, Receive, Scope, Send
+from flotilla_server.metrics import ServerMetrics
 
 _OK = 200
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-class Metrics:
+class Metrics(ServerMetrics):
     """Metrics of one manager."""
 
     def __init__(self, manager: Manager) -> None:
-        self._registry = CollectorRegistry()
+        super().__init__()
         self._registry.register(_Gauges(manager))
         self._requests = Counter(
             "flotilla_requests", "HTTP requests by call and status", ["call", "status"], registry=self._registry
@@ -58,14 +57,6 @@ class Metrics:
             self.answered(call, _OK, time.perf_counter() - began)
 
         return counted
-
-    def watch_quotas(self, quotas: Quotas) -> None:
-        """Export the requests that were rejected by quotas."""
-        self._registry.register(QuotaRefusals(quotas))
-
-    def to_bytes(self) -> bytes:
-        """Encode all metrics in the Prometheus text format."""
-        return generate_latest(self._registry)
 
 
 class _Gauges(Collector):

@@ -7,25 +7,24 @@ stream. Records that were deleted while they were queued are skipped.
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from flotilla.access import Scope as Permission
-from flotilla.protocol.asgi import Headers, Receive, Scope, Send, header, number, parse_query
+from flotilla.protocol.asgi import Headers, number, parse_query
 from flotilla.protocol.errors import Refusal
 from flotilla.protocol.json_batches import write_records
-from flotilla_manager.api.data import find_partition, leave
+from flotilla_manager.api.data import find_partition
 from flotilla_manager.manager import Manager
 from flotilla_manager.model import Topic
 from flotilla_manager.record_cache import FRESH_S
 from flotilla_manager.routing.gateway import offsets_in
+from flotilla_server.asgi import Receive, Scope, Send, header
 from flotilla_server.authorization import caller_of, recheck
+from flotilla_server.disconnects import wait_for_disconnect
 from flotilla_server.quotas import Meter
-
-logger = logging.getLogger(__name__)
 
 _PARAMETERS = {"topic", "partition", "offset"}
 _WAIT_MS = 10_000
@@ -53,7 +52,7 @@ class TailEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, until the client disconnects."""
         if scope["method"] != "GET":
-            raise Refusal("method_not_allowed", "tail takes GET")
+            raise Refusal("method_not_allowed", "tail: method not allowed, use GET")
         query = parse_query(scope["query_string"])
         check_query(query)
         one = number(query, "partition", None, _PARTITION_MAX) if "partition" in query else None
@@ -88,7 +87,7 @@ class TailEndpoint:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(stream.follow(index)) for index in stream.positions]
             tasks.append(group.create_task(stream.watch(scope)))
-            leaving = group.create_task(leave(receive))
+            leaving = group.create_task(wait_for_disconnect(receive))
             leaving.add_done_callback(lambda _: stream.end())
             try:
                 await send({"type": "http.response.body", "body": b": listening\n\n", "more_body": True})

@@ -7,9 +7,10 @@ import msgspec
 from fastapi import APIRouter, Body, Path, Response
 from pydantic.config import JsonDict
 
-from flotilla.access import Grant, GrantInvalid, Token
+from flotilla.access import Grant, GrantInvalid
 from flotilla.protocol import tokens
 from flotilla.protocol.errors import Refusal
+from flotilla.protocol.responses import TokenResponse
 from flotilla_manager.api.bodies import AsStruct
 from flotilla_manager.manager import Manager
 from flotilla_manager.writer.tokens import TokenSpec
@@ -36,12 +37,12 @@ def make_tokens(manager: Manager) -> APIRouter:
         spec = TokenSpec(**{**msgspec.structs.asdict(body), "grants": read_grants(body.grants)})
         token, text = await manager.writer.tokens.create(spec)
         response.headers["cache-control"] = "no-store"
-        return {"token": text, **describe_token(token)}
+        return TokenResponse.of(token).with_text(text)
 
     @router.get("")
     async def list_tokens() -> dict[str, Any]:
         """List tokens with grants and quotas, oldest first. Their texts are not stored."""
-        return {"tokens": [describe_token(token) for token in await manager.writer.tokens.list_all()]}
+        return {"tokens": [TokenResponse.of(token).to_dict() for token in await manager.writer.tokens.list_all()]}
 
     @router.delete("/{token_id}")
     async def revoke_token(token_id: TokenId) -> dict[str, str]:
@@ -58,17 +59,3 @@ def read_grants(texts: Sequence[str]) -> tuple[Grant, ...]:
         return tuple(map(Grant.parse, texts))
     except GrantInvalid as error:
         raise Refusal("bad_request", str(error)) from error
-
-
-def describe_token(token: Token) -> dict[str, Any]:
-    """Describe a token without its text and digest."""
-    return {
-        "id": token.id,
-        "name": token.name,
-        "grants": [str(grant) for grant in token.grants],
-        "bytes_per_s": token.bytes_per_s,
-        "requests_per_s": token.requests_per_s,
-        "in_flight_bytes": token.in_flight_bytes,
-        "created_ms": token.created_ms,
-        "expires_ms": token.expires_ms,
-    }

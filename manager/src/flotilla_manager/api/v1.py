@@ -9,6 +9,7 @@ import contextlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request
+from msgspec import UNSET
 from pydantic.config import JsonDict
 
 from flotilla.access import Scope
@@ -19,7 +20,9 @@ from flotilla.protocol.responses import (
     BrokerResponse,
     LimitsResponse,
     MetadataResponse,
+    PartitionOffsetsResponse,
     PartitionResponse,
+    TopicOffsetsResponse,
     TopicResponse,
 )
 from flotilla_manager.api.bodies import AsStruct
@@ -27,6 +30,7 @@ from flotilla_manager.api.delete_records import add_delete_records
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.model import Topic
+from flotilla_manager.routing.gateway import offsets_in
 from flotilla_server.authorization import caller_of, require
 
 TOPICS = "/v1/topics"
@@ -101,13 +105,10 @@ def _add_metadata(router: APIRouter, manager: Manager) -> None:
         """List the first and next offset of each partition. With `timestamp_ms`, also the offset for that time."""
         await _refresh(manager)  # partitions may have been added
         topic = await _require(manager, name)
-        query = "offset=latest" if timestamp_ms is None else f"timestamp_ms={timestamp_ms}"
         found = await asyncio.gather(
-            *(_offsets(manager, topic, index, query) for index in range(len(topic.partitions)))
+            *(_offsets(manager, topic, index, timestamp_ms) for index in range(len(topic.partitions)))
         )
-        if timestamp_ms is None:
-            found = [{key: value for key, value in one.items() if key != "offset"} for one in found]
-        return {"topic": topic.name, "partitions": found}
+        return TopicOffsetsResponse(topic=topic.name, partitions=found).to_dict()
 
 
 def _add_topics(router: APIRouter, manager: Manager) -> None:
@@ -176,14 +177,16 @@ async def _require(manager: Manager, name: str) -> Topic:
     return topic
 
 
-async def _offsets(manager: Manager, topic: Topic, index: int, query: str) -> dict[str, Any]:
+async def _offsets(manager: Manager, topic: Topic, index: int, timestamp_ms: int | None) -> PartitionOffsetsResponse:
+    query = "offset=latest" if timestamp_ms is None else f"timestamp_ms={timestamp_ms}"
     response = await manager.gateway.fetch(topic, index, f"{query}&max_bytes=1", seconds=manager.settings.request_s_max)
-    return {
-        "index": index,
-        "first_offset": int(response.headers[b"flotilla-first-offset"]),
-        "next_offset": int(response.headers[b"flotilla-next-offset"]),
-        "offset": int(response.headers[b"flotilla-offset"]),
-    }
+    offsets = offsets_in(response)
+    return PartitionOffsetsResponse(
+        index=index,
+        first_offset=offsets.first,
+        next_offset=offsets.next,
+        offset=UNSET if timestamp_ms is None else int(response.headers[b"flotilla-offset"]),
+    )
 
 
 def describe(manager: Manager, topic: Topic) -> dict[str, Any]:

@@ -121,8 +121,8 @@ class TooManyGroups(MetadataError):
 class NotOwner(MetadataError):
     """A member commits partitions that it does not own, or got in a later generation. Nothing was changed."""
 
-    def __init__(self, member_id: str, generation: int, places: Sequence[PartitionId]) -> None:
+    def __init__(self, member_id: str, generation: int, partitions: Sequence[PartitionId]) -> None:
         super().__init__(f"member '{member_id}' does not own all partitions of its commit in generation {generation}")
         self.member_id = member_id
         self.generation = generation
-        self.places = tuple(places)
+        self.partitions = tuple(partitions)

@@ -157,11 +157,11 @@ class Groups(Database):
         Raises TopicMissing, NotOwner, GroupHasMembers, TooManyGroups; and UnknownMember and StaleGeneration of
         `membership`.
         """
-        places = [commit.tp for commit in commits]
+        partitions = [commit.tp for commit in commits]
         with self.write_transaction() as connection:
             lock_group(connection, name, shared=True)
-            lock_topics(connection, (place.topic_id for place in places), shared=True)
-            _require_ready(connection, places)
+            lock_topics(connection, (tp.topic_id for tp in partitions), shared=True)
+            _require_ready(connection, partitions)
             group = _find(connection, name)
             if group is None and member is None:
                 group = self._insert_group(connection, name)
@@ -170,7 +170,7 @@ class Groups(Database):
                 if count:
                     raise GroupHasMembers(name, count)
             else:
-                _require_owner(connection, name, 0 if group is None else group.generation, member, places)
+                _require_owner(connection, name, 0 if group is None else group.generation, member, partitions)
             self._put_commits(connection, name, commits)
 
     def _put_commits(self, connection: Connection, name: str, commits: Sequence[Commit]) -> None:
@@ -184,12 +184,12 @@ class Groups(Database):
             [
                 {
                     "group_name": name,
-                    **place._asdict(),
-                    "next_offset": last[place].offset,
-                    "note": last[place].note,
+                    **tp._asdict(),
+                    "next_offset": last[tp].offset,
+                    "note": last[tp].note,
                     "committed_ms": at,
                 }
-                for place in sorted(last)
+                for tp in sorted(last)
             ],
         )
 
@@ -229,9 +229,9 @@ def _require_capacity(connection: Connection) -> None:
         raise TooManyGroups(f"the number of groups is {count}; the limit is {GROUPS_MAX}: delete unused groups")
 
 
-def _require_ready(connection: Connection, places: Iterable[PartitionId]) -> None:
+def _require_ready(connection: Connection, partitions: Iterable[PartitionId]) -> None:
     """Reject rows of a topic that is being deleted: they would never be deleted. Raises TopicMissing."""
-    for some in rows.chunks(sorted({place.topic_id for place in places})):
+    for some in rows.chunks(sorted({tp.topic_id for tp in partitions})):
         found = {row.id: row.state for row in connection.execute(_STATES, {"ids": some})}
         for topic_id in some:
             if found.get(topic_id) != TopicState.READY:
@@ -239,7 +239,7 @@ def _require_ready(connection: Connection, places: Iterable[PartitionId]) -> Non
 
 
 def _require_owner(
-    connection: Connection, name: str, generation: int, member: tuple[str, int], places: Sequence[PartitionId]
+    connection: Connection, name: str, generation: int, member: tuple[str, int], partitions: Sequence[PartitionId]
 ) -> None:
     """Reject a commit of a member that does not own the partitions in its generation. Raises NotOwner."""
     member_id, member_generation = member
@@ -248,19 +248,19 @@ def _require_owner(
     ).one_or_none()
     values = {
         "name": name,
-        "ids": sorted({place.topic_id for place in places}),
-        "partitions": sorted({place.partition for place in places}),
+        "ids": sorted({tp.topic_id for tp in partitions}),
+        "partitions": sorted({tp.partition for tp in partitions}),
     }
     held = {_place(found): _holding(found) for found in connection.execute(_OWNED, values)}
     rejected = membership.find_not_owned(
-        None if row is None else _member(row), member_generation, generation, held, places
+        None if row is None else _member(row), member_generation, generation, held, partitions
     )
     if rejected:
         raise NotOwner(member_id, member_generation, rejected)
 
 
 def _changed(before: Mapping[PartitionId, Holding], after: Mapping[PartitionId, Holding]) -> list[PartitionId]:
-    return [place for place, holding in after.items() if before.get(place) != holding]
+    return [tp for tp, holding in after.items() if before.get(tp) != holding]
 
 
 def _member_rows(before: Group, after: Group) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -283,11 +283,11 @@ def _member_rows(before: Group, after: Group) -> tuple[list[dict[str, Any]], lis
 def _holding_rows(before: Group, after: Group) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     old = before.holdings
     put = [
-        {**place._asdict(), "owner": one.owner, "since": one.since, "target": one.target}
-        for place in sorted(_changed(old, after.holdings))
-        for one in (after.holdings[place],)
+        {**tp._asdict(), "owner": one.owner, "since": one.since, "target": one.target}
+        for tp in sorted(_changed(old, after.holdings))
+        for one in (after.holdings[tp],)
     ]
-    return put, [place._asdict() for place in sorted(old.keys() - after.holdings.keys())]
+    return put, [tp._asdict() for tp in sorted(old.keys() - after.holdings.keys())]
 
 
 def _load(connection: Connection, names: Sequence[str]) -> dict[str, Group]:

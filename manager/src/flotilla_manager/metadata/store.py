@@ -14,15 +14,15 @@ from flotilla_manager.metadata.consumers import Consumers
 from flotilla_manager.metadata.engine import Connections, Limits
 from flotilla_manager.metadata.errors import DatabaseNotEmpty
 from flotilla_manager.metadata.groups import Groups
-from flotilla_manager.metadata.leadership import Leadership
+from flotilla_manager.metadata.managers import Managers
 from flotilla_manager.metadata.producers import Producers
 from flotilla_manager.metadata.tokens import Tokens
 from flotilla_manager.metadata.topology import Topology, put_broker, put_topic
 from flotilla_manager.model import Broker, Topic
 
 
-class Store(Leadership, Topology, Producers, Consumers, Groups, Tokens):
-    """Leadership, topology, producers, consumers, groups, tokens, migrations, and the rebuild of the topology."""
+class Store(Managers, Topology, Producers, Consumers, Groups, Tokens):
+    """Writer epoch, topology, producers, consumers, groups, tokens, migrations, and the rebuild of the topology."""
 
     def __repr__(self) -> str:
         return f"Store({self._connections!r})"

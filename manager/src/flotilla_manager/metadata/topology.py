@@ -16,8 +16,8 @@ from flotilla_manager.metadata import tables
 from flotilla_manager.metadata.clock import now_ms
 from flotilla_manager.metadata.database import Database, state_row
 from flotilla_manager.metadata.errors import InvalidStateTransition, TopicExists, TopicMissing
-from flotilla_manager.metadata.leadership import writer_of
 from flotilla_manager.metadata.locks import lock_topics
+from flotilla_manager.metadata.managers import writer_of
 from flotilla_manager.metadata.tokens import read_tokens
 from flotilla_manager.model import Broker, Partition, Snapshot, Topic, TopicState
 

@@ -5,7 +5,6 @@ batches with a producer's sequence) are sent again. Any other request whose resp
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ import msgspec
 
 from flotilla.net import Disconnected, Pool, Response
 from flotilla.net.verdicts import Step
+from flotilla.protocol.appends import AppendResult
 from flotilla.protocol.errors import Refusal
 from flotilla.records import Buffer
 from flotilla_manager.metadata_cache import MetadataCache
@@ -22,19 +22,10 @@ from flotilla_manager.routing.leaders import Leaders
 from flotilla_manager.routing.verdicts import leader_in, next_step, refusal_in
 from flotilla_server import request_ids
 
-logger = logging.getLogger(__name__)
-
 _PAUSE_S_MIN = 0.01
 _PAUSE_S_MAX = 0.25
 _TRY_S_MAX = 3.0  # timeout of one attempt, if the request can be repeated
 _BATCH = (("content-type", "application/vnd.flotilla.batch"),)
-
-
-class Appended(msgspec.Struct, frozen=True):
-    """Result of an append: the batch is committed."""
-
-    base_offset: int
-    append_time_ms: int | None
 
 
 class DeleteResult(msgspec.Struct, frozen=True):
@@ -44,7 +35,7 @@ class DeleteResult(msgspec.Struct, frozen=True):
     next_offset: int
 
 
-_appended = msgspec.json.Decoder(Appended)
+_appended = msgspec.json.Decoder(AppendResult)
 _delete_result = msgspec.json.Decoder(DeleteResult)
 
 
@@ -85,7 +76,7 @@ class Gateway:
         clock: Callable[[], float],
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        """Create it. `headers` authenticate this manager to brokers."""
+        """`headers` authenticate this manager to brokers."""
         self._headers = headers
         self._batch_headers = (*_BATCH, *headers)
         self._appends = appends
@@ -96,7 +87,7 @@ class Gateway:
 
     async def append(
         self, topic: Topic, index: int, batch: Buffer, *, seconds: float, repeatable: bool = True
-    ) -> Appended:
+    ) -> AppendResult:
         """Append a batch. Raises Refusal, with `unknown_outcome` if the batch may be stored."""
         target = f"/v1/append?topic=id:{topic.id}&partition={index}"
         request = LeaderRequest(

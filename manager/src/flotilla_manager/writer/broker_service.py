@@ -12,7 +12,7 @@ from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Broker, Snapshot, TopicState
 from flotilla_manager.writer import brokers
 from flotilla_manager.writer.commands import CommandFailed, Commands
-from flotilla_manager.writer.leadership import Leadership
+from flotilla_manager.writer.election import WriterElection
 from flotilla_manager.writer.reconciler import BrokerReconciler
 from flotilla_manager.writer.reports import Heartbeat, Reports
 
@@ -24,7 +24,7 @@ class BrokerService:
 
     def __init__(
         self,
-        leadership: Leadership,
+        election: WriterElection,
         metadata: MetadataCache,
         registry: brokers.BrokerRegistry,
         reports: Reports,
@@ -34,8 +34,8 @@ class BrokerService:
         tokens: TokenCache,
         scheme: str = "http",
     ) -> None:
-        """Create it. `scheme` is that of broker addresses without one."""
-        self._leadership = leadership
+        """`scheme` is that of broker addresses without one."""
+        self._election = election
         self._metadata = metadata
         self._registry = registry
         self._reports = reports
@@ -47,15 +47,15 @@ class BrokerService:
 
     async def heartbeat(self, heartbeat: Heartbeat) -> dict[str, Any]:
         """Accept a heartbeat; register the broker if it is new."""
-        epoch = self._leadership.require_epoch()
+        epoch = self._election.require_epoch()
         if self._metadata.snapshot is None:
             await self._metadata.refresh()
         snapshot = self._metadata.require_snapshot()
         self._check_cluster(heartbeat, snapshot)
         known = snapshot.brokers_by_id.get(heartbeat.id)
         is_removed = known is not None and known.removed
-        is_news = not is_removed and heartbeat.to_broker(known) != known
-        if is_news:
+        is_changed = not is_removed and heartbeat.to_broker(known) != known
+        if is_changed:
             broker = await self._registry.change(epoch, heartbeat.id, brokers.from_heartbeat(heartbeat))
             is_removed = broker.removed
             event = "registered" if known is None else "updated"
@@ -65,7 +65,7 @@ class BrokerService:
             return self._answer(heartbeat, epoch, known=False)
         is_first = not self._reports.is_alive(heartbeat.id)
         self._reports.record(heartbeat)
-        if is_first or is_news:
+        if is_first or is_changed:
             self._reconciler.wake()
         return self._answer(heartbeat, epoch, known=True)
 
@@ -82,9 +82,9 @@ class BrokerService:
             return
         label = heartbeat.to_broker(None).label
         text = (
-            f"broker {label} belongs to cluster {heartbeat.cluster_id}; the database belongs to cluster "
+            f"Broker {label} belongs to cluster {heartbeat.cluster_id}; the database belongs to cluster "
             f"{snapshot.cluster_id}. If the database replaced a lost one, stop the writer and run "
-            "flotilla admin rebuild-metadata"
+            "flotilla admin rebuild-metadata."
         )
         if heartbeat.id not in self._foreign and len(self._foreign) < brokers.BROKERS_MAX:
             self._foreign.add(heartbeat.id)
@@ -93,7 +93,7 @@ class BrokerService:
 
     async def add(self, host: str) -> str:
         """Register a broker at an address, also if it was removed."""
-        epoch = self._leadership.require_epoch()
+        epoch = self._election.require_epoch()
         url = _url(host, self._scheme)
         await self._metadata.refresh()
         is_ours = any(broker.url == url for broker in self._metadata.require_snapshot().brokers)
@@ -113,21 +113,21 @@ class BrokerService:
 
     async def remove(self, host: str) -> str:
         """Remove a broker that holds no replicas."""
-        return await self._change(self._leadership.require_epoch(), await self._find(host), brokers.remove)
+        return await self._change(self._election.require_epoch(), await self._find(host), brokers.remove)
 
     async def delete(self, id_: str) -> None:
         """Remove a broker by id. Idempotent."""
-        await self._change(self._leadership.require_epoch(), id_, brokers.remove)
+        await self._change(self._election.require_epoch(), id_, brokers.remove)
 
     async def cordon(self, host: str, *, cordoned: bool) -> str:
         """Cordon or uncordon a broker."""
         id_ = await self._find(host)
-        return await self._change(self._leadership.require_epoch(), id_, brokers.cordon(cordoned=cordoned))
+        return await self._change(self._election.require_epoch(), id_, brokers.cordon(cordoned=cordoned))
 
     async def configure(self, id_: str, *, rack: str | None, wanted: bool, cordoned: bool) -> Broker:
         """Set rack, `wanted` and `cordoned` of a registered broker."""
         await self._change(
-            self._leadership.require_epoch(), id_, brokers.configure(rack=rack, wanted=wanted, cordoned=cordoned)
+            self._election.require_epoch(), id_, brokers.configure(rack=rack, wanted=wanted, cordoned=cordoned)
         )
         return self._metadata.require_snapshot().brokers_by_id[id_]
 

@@ -104,7 +104,7 @@ def configure(*, rack: str | None, wanted: bool, cordoned: bool) -> Decision:
 def registered(broker: Broker | None) -> Broker:
     """Return the broker. Raises Refusal if it is None."""
     if broker is None:
-        raise not_found("broker", "No such broker has registered.")
+        raise not_found("broker", "The broker is not registered.")
     return broker
 
 
@@ -121,9 +121,9 @@ def find(snapshot: Snapshot, host: str) -> Broker:
 
     A broker that lost its disk returns with a new id at the same address. An address means the active one.
     """
-    registered = [broker for broker in snapshot.brokers if not broker.removed]
-    here = [broker for broker in registered if host in {broker.id, broker.url, broker.address}]
-    here = here or [broker for broker in registered if broker.name == host]
+    present = [broker for broker in snapshot.brokers if not broker.removed]
+    here = [broker for broker in present if host in {broker.id, broker.url, broker.address}]
+    here = here or [broker for broker in present if broker.name == host]
     if not here:
         raise Refusal("bad_request", f"No broker is registered at {host}.")
     active = [broker for broker in here if broker.active]

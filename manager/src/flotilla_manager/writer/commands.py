@@ -12,11 +12,11 @@ from flotilla_manager.model import Broker
 from flotilla_manager.planning import Campaign, CloseReplica, Command, OpenReplica, TransferLeadership, UpdatePeers
 from flotilla_manager.routing.verdicts import refusal_in
 
-_ORDER_S = 5.0
-_TOGETHER_MAX = 32
+_TIMEOUT_S = 5.0
+_CONCURRENCY_MAX = 32
 _OK = 200
 _NOT_FOUND = 404
-_CLOSED = {401, 403}
+_UNAUTHORIZED = {401, 403}
 
 
 class CommandFailed(Exception):
@@ -35,7 +35,7 @@ class Commands:
     """Sends commands to brokers."""
 
     def __init__(self, pool: Pool, headers: tuple[tuple[str, str], ...] = ()) -> None:
-        """Create it. `headers` authenticate this manager to brokers."""
+        """`headers` authenticate this manager to brokers."""
         self._pool = pool
         self._headers = headers
 
@@ -49,7 +49,7 @@ class Commands:
                 target,
                 msgspec.json.encode(body) if body is not None else b"",
                 (("content-type", "application/json"), *self._headers),
-                timeout_s=_ORDER_S,
+                timeout_s=_TIMEOUT_S,
             )
         except (Disconnected, TimeoutError, OSError, ValueError) as error:  # ValueError: invalid address
             raise BrokerUnreachable(f"broker {broker.label} at {broker.url} is unreachable: {error}") from error
@@ -66,11 +66,11 @@ class Commands:
         """Get a broker's description. Raises CommandFailed. Credentials are sent only to registered brokers."""
         headers = self._headers if is_ours else ()
         try:
-            response = await self._pool.request(url, "GET", "/v1/broker", headers=headers, timeout_s=_ORDER_S)
+            response = await self._pool.request(url, "GET", "/v1/broker", headers=headers, timeout_s=_TIMEOUT_S)
             found = response.json() if response.status == _OK else None
         except (Disconnected, TimeoutError, OSError, ValueError) as error:
             raise CommandFailed(f"no broker is reachable at {url}: {error}") from error
-        if response.status in _CLOSED:
+        if response.status in _UNAUTHORIZED:
             raise CommandFailed(f"the broker at {url} is not registered: set its --managers, and it registers itself")
         if not isinstance(found, dict) or not isinstance(found.get("id"), str):
             raise CommandFailed(f"the server at {url} is not a broker")
@@ -79,24 +79,27 @@ class Commands:
     async def send_all(
         self, commands: list[tuple[Command, Broker]], epoch: int, cluster_id: str
     ) -> list[tuple[Command, CommandFailed | None]]:
-        """Send commands: in order for each broker, concurrently to all brokers. Return the result of each."""
+        """Send commands to all brokers concurrently; return the result of each.
+
+        To one broker, kinds are sent in order, and commands of one kind concurrently.
+        """
         by_broker: dict[str, list[tuple[Command, Broker]]] = {}
         for command, broker in commands:
             by_broker.setdefault(broker.id, []).append((command, broker))
         results = await asyncio.gather(
-            *(self._send_in_turn(theirs, epoch, cluster_id) for theirs in by_broker.values())
+            *(self._send_to_broker(theirs, epoch, cluster_id) for theirs in by_broker.values())
         )
         return [pair for theirs in results for pair in theirs]
 
-    async def _send_in_turn(
+    async def _send_to_broker(
         self, commands: list[tuple[Command, Broker]], epoch: int, cluster_id: str
     ) -> list[tuple[Command, CommandFailed | None]]:
-        """Send commands to one broker: those of one kind concurrently, so that they share flushes of its log."""
+        """Send commands to one broker. Those of one kind share flushes of its log."""
         results: list[tuple[Command, CommandFailed | None]] = []
         for _, alike in groupby(commands, key=lambda pair: type(pair[0])):
             todo = list(alike)
-            for start in range(0, len(todo), _TOGETHER_MAX):
-                some = todo[start : start + _TOGETHER_MAX]
+            for start in range(0, len(todo), _CONCURRENCY_MAX):
+                some = todo[start : start + _CONCURRENCY_MAX]
                 ends = await asyncio.gather(
                     *(self._try(command, broker, epoch, cluster_id) for command, broker in some)
                 )
@@ -147,4 +150,4 @@ def to_request(command: Command, epoch: int, cluster_id: str) -> tuple[str, str,
 
 def to_refusal(error: CommandFailed) -> Refusal:
     """Translate a failed command into an error response."""
-    return Refusal("unavailable", f"A broker did not execute a command; try again. ({error})")
+    return Refusal("unavailable", f"A broker did not execute a command: {error}. Try again.")

@@ -33,20 +33,20 @@ from flotilla_manager.metadata.errors import (
 )
 from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Snapshot
-from flotilla_manager.writer.leadership import Leadership
+from flotilla_manager.writer.election import WriterElection
 
 logger = logging.getLogger(__name__)
 
 SWEEP_S = 0.5
-_PAUSED_S = 2.0  # a wait that is longer by this: the process was paused
-_LATE_S = 0.1  # a wait that is longer by this: the loop was busy
+_PAUSED_S = 2.0  # a wait longer than planned by this much means that the process was paused
+_LATE_S = 0.1  # a wait longer than planned by this much means that the event loop was busy
 _LOCK_S = 10.0  # longest wait for the lock of a group
 _PAGE = 200  # groups per query
 _ID_BYTES = 16
 _CHANGED = "The group was changed by another request; try again."
 _REMOVED = "A topic of the group was deleted during the request; try again."
 _BUSY = "Timed out waiting for other changes of this group; try again."
-_CERTAIN = (GroupHasMembers, GroupMissing, TooManyGroups)  # nothing was written
+_NOTHING_WRITTEN = (GroupHasMembers, GroupMissing, TooManyGroups)  # errors after which no reload is needed
 
 
 class GroupCoordinator:
@@ -54,30 +54,30 @@ class GroupCoordinator:
 
     def __init__(
         self,
-        leadership: Leadership,
+        election: WriterElection,
         database: AsyncMetadata,
         metadata: MetadataCache,
         *,
         clock: Callable[[], float],
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        self._leadership = leadership
+        self._election = election
         self._database = database
         self._metadata = metadata
         self._clock = clock
         self._random_bytes = random_bytes
-        self._kept: dict[str, GroupSessions] = {}
-        self._doubtful: set[str] = set()  # groups to load again before use
-        self._opened: int | None = None  # epoch in which all groups with members were loaded
-        self._opening = asyncio.Lock()
+        self._sessions: dict[str, GroupSessions] = {}
+        self._reload_needed: set[str] = set()  # groups to load again before use
+        self._loaded_epoch: int | None = None  # epoch in which all groups with members were loaded
+        self._loading = asyncio.Lock()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._topology: tuple[Snapshot, Topology] | None = None
         self._last_error = ""
 
     def known(self, name: str) -> Group | None:
         """Return a cached group that has members."""
-        kept = self._kept.get(name) if self._opened == self._leadership.epoch else None
-        return None if kept is None else kept.group
+        cached = self._sessions.get(name) if self._loaded_epoch == self._election.epoch else None
+        return None if cached is None else cached.group
 
     # -- members ------------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class GroupCoordinator:
             check_room(group, id_, topics, topology)
             return membership.join(group, id_, topics, timeout_ms, strategy, topology)
 
-        group = await self._change(name, decide, heard_of=id_)
+        group = await self._change(name, decide, renewed_id=id_)
         logger.info("member joined group=%s member=%s generation=%d", name, id_, group.generation)
         return assignment_response(group, id_)
 
@@ -101,7 +101,7 @@ class GroupCoordinator:
     ) -> AssignmentResponse:
         """Record the partitions that a member owns; return its assignment."""
         group = await self._change(
-            name, lambda group: membership.sync(group, member_id, generation, owned), heard_of=member_id
+            name, lambda group: membership.sync(group, member_id, generation, owned), renewed_id=member_id
         )
         return assignment_response(group, member_id)
 
@@ -109,7 +109,7 @@ class GroupCoordinator:
         """Extend a member's session. `held` is its number of partitions. Does not use the database."""
         group = await self._find(name)
         member = membership.check(group, member_id, generation)
-        self._hear(name, member)
+        self._renew_session(name, member)
         return heartbeat_response(group, member, generation, held)
 
     async def leave(self, name: str, member_id: str, generation: int) -> None:
@@ -133,12 +133,12 @@ class GroupCoordinator:
     async def delete(self, name: str, *, force: bool) -> None:
         """Delete a group and its commits."""
         async with self._locked(name) as epoch:
-            kept = self._kept.get(name)
-            if kept is not None and not force:
-                raise GroupHasMembers(name, len(kept.group.members))
-            with self._in_doubt(name):
+            cached = self._sessions.get(name)
+            if cached is not None and not force:
+                raise GroupHasMembers(name, len(cached.group.members))
+            with self._reload_if_unknown(name):
                 await self._database.call(self._database.store.delete_group, epoch, name, force=force)
-            self._kept.pop(name, None)
+            self._sessions.pop(name, None)
         logger.info("group deleted group=%s", name)
 
     async def run(self) -> None:
@@ -152,9 +152,9 @@ class GroupCoordinator:
                 if late_s > _PAUSED_S:
                     self.extend_deadlines()
                 elif late_s > _LATE_S:
-                    for kept in self._kept.values():
-                        kept.extend(late_s)
-                if self._leadership.epoch is not None and (sweeping is None or sweeping.done()):
+                    for cached in self._sessions.values():
+                        cached.extend(late_s)
+                if self._election.epoch is not None and (sweeping is None or sweeping.done()):
                     # In a task of its own: a slow database must not look like a pause of the process.
                     sweeping = asyncio.get_running_loop().create_task(self._sweep_and_log(self._clock()))
         finally:
@@ -163,18 +163,18 @@ class GroupCoordinator:
 
     def extend_deadlines(self) -> None:
         """Give all members a full session timeout: their heartbeats may have been missed."""
-        for kept in self._kept.values():
-            kept.restart(self._clock())
+        for cached in self._sessions.values():
+            cached.restart(self._clock())
 
     async def sweep(self, now: float) -> None:
         """Remove expired members, and reassign after changes of topics. Raises MetadataError."""
-        await self._open(self._leadership.require_epoch())
-        for name in list(self._doubtful):
+        await self._load_all(self._election.require_epoch())
+        for name in list(self._reload_needed):
             async with self._locked(name) as epoch:
                 await self._load(epoch, name)
         topology, refused = self._topics(), None
-        for name, kept in list(self._kept.items()):
-            if kept.topology is topology and not kept.expired(now):
+        for name, cached in list(self._sessions.items()):
+            if cached.topology is topology and not cached.expired(now):
                 continue
             try:
                 async with self._locked(name) as epoch:
@@ -189,7 +189,7 @@ class GroupCoordinator:
             await self.sweep(now)
             self._last_error = ""
         except Fenced as error:
-            self._leadership.lose(error.epoch, str(error))
+            self._election.lose(error.epoch, str(error))
         except (MetadataError, Refusal) as error:
             if str(error) != self._last_error:
                 logger.warning("group sweep failed error=%r", str(error))
@@ -200,18 +200,18 @@ class GroupCoordinator:
             self._last_error = repr(error)
 
     async def _sweep_group(self, epoch: int, name: str, now: float) -> None:
-        kept = self._kept.get(name)
-        if kept is None:
+        cached = self._sessions.get(name)
+        if cached is None:
             return
         topology = self._topics()  # read again: topics may have changed during the sweep
-        expired = kept.expired(now)
-        after = membership.remove(kept.group, expired, topology) if expired else kept.group
+        expired = cached.expired(now)
+        after = membership.remove(cached.group, expired, topology) if expired else cached.group
         after = membership.apply_topology(after, topology)
-        await self._save(epoch, kept.group, after)
+        await self._save(epoch, cached.group, after)
         if expired:
             logger.info("members expired group=%s members=%s", name, ",".join(expired))
-        if name in self._kept:
-            self._kept[name].topology = topology
+        if name in self._sessions:
+            self._sessions[name].topology = topology
 
     # -- serialized changes -----------------------------------------------------------------------
 
@@ -220,58 +220,58 @@ class GroupCoordinator:
         name: str,
         decide: Callable[[Group], Group],
         *,
-        heard_of: str | None = None,
+        renewed_id: str | None = None,
         commits: Sequence[Commit] = (),
     ) -> Group:
         async with self._locked(name) as epoch:
             before = await self._load(epoch, name)
             after = decide(before)
             await self._save(epoch, before, after, commits)
-            if heard_of is not None:
-                self._hear(name, after.members[heard_of])
+            if renewed_id is not None:
+                self._renew_session(name, after.members[renewed_id])
             return after
 
-    def _hear(self, name: str, member: Member) -> None:
-        kept = self._kept.get(name)
-        if kept is not None:
-            kept.renew(member, self._clock())
+    def _renew_session(self, name: str, member: Member) -> None:
+        cached = self._sessions.get(name)
+        if cached is not None:
+            cached.renew(member, self._clock())
 
     async def _find(self, name: str) -> Group:
         """Return a group from the cache, or load it."""
-        await self._open(self._leadership.require_epoch())
-        kept = self._kept.get(name)
-        if kept is None and name in self._doubtful:
+        await self._load_all(self._election.require_epoch())
+        cached = self._sessions.get(name)
+        if cached is None and name in self._reload_needed:
             async with self._locked(name) as epoch:
                 return await self._load(epoch, name)
-        return Group(name=name) if kept is None else kept.group
+        return Group(name=name) if cached is None else cached.group
 
     async def _load(self, epoch: int, name: str) -> Group:
         """Return a group from the cache, or load it under the epoch."""
-        kept = self._kept.get(name)
-        if kept is not None:
-            return kept.group
+        cached = self._sessions.get(name)
+        if cached is not None:
+            return cached.group
         group = await self._database.call(self._database.store.load_group_as_writer, epoch, name)
-        self._require(epoch)
-        self._doubtful.discard(name)
-        self._keep(group)
+        self._require_loaded(epoch)
+        self._reload_needed.discard(name)
+        self._cache(group)
         return group
 
     async def _save(self, epoch: int, before: Group, after: Group, commits: Sequence[Commit] = ()) -> None:
         if after is not before or commits:
-            with self._in_doubt(after.name):
+            with self._reload_if_unknown(after.name):
                 await self._database.call(self._database.store.save_group, epoch, before, after, commits)
-            self._require(epoch)
-        self._doubtful.discard(after.name)
-        self._keep(after)
+            self._require_loaded(epoch)
+        self._reload_needed.discard(after.name)
+        self._cache(after)
 
-    def _keep(self, group: Group) -> None:
+    def _cache(self, group: Group) -> None:
         """Cache a group that has members."""
         if not group.members:
-            self._kept.pop(group.name, None)
-        elif group.name in self._kept:
-            self._kept[group.name].update(group, self._clock())
+            self._sessions.pop(group.name, None)
+        elif group.name in self._sessions:
+            self._sessions[group.name].update(group, self._clock())
         else:
-            self._kept[group.name] = GroupSessions(group, self._clock())
+            self._sessions[group.name] = GroupSessions(group, self._clock())
 
     @asynccontextmanager
     async def _locked(self, name: str) -> AsyncIterator[int]:
@@ -283,24 +283,24 @@ class GroupCoordinator:
         except TimeoutError:
             raise Refusal("unavailable", _BUSY) from None
         try:
-            epoch = self._leadership.require_epoch()
-            await self._open(epoch)
+            epoch = self._election.require_epoch()
+            await self._load_all(epoch)
             yield epoch
         finally:
             lock.release()
 
     @contextmanager
-    def _in_doubt(self, name: str) -> Iterator[None]:
-        """Drop a group from the cache if the outcome of a write is unknown."""
+    def _reload_if_unknown(self, name: str) -> Iterator[None]:
+        """Drop a group from the cache, and load it again before use, if the outcome of a write is unknown."""
         try:
             yield
-        except _CERTAIN:
+        except _NOTHING_WRITTEN:
             raise
         except BaseException as error:
-            self._kept.pop(name, None)
-            self._doubtful.add(name)
-            if len(self._doubtful) > GROUPS_MAX:  # too many: load all groups again instead
-                self._opened = None
+            self._sessions.pop(name, None)
+            self._reload_needed.add(name)
+            if len(self._reload_needed) > GROUPS_MAX:  # too many: load all groups again instead
+                self._loaded_epoch = None
             if isinstance(error, GroupChanged):
                 logger.warning("group state conflict group=%s error=%r", name, str(error))
                 raise Refusal("unavailable", _CHANGED) from error
@@ -309,12 +309,12 @@ class GroupCoordinator:
                 raise Refusal("unavailable", _REMOVED) from error
             raise
 
-    async def _open(self, epoch: int) -> None:
+    async def _load_all(self, epoch: int) -> None:
         """Load all groups that have members, once per epoch and before any change."""
-        if self._opened == epoch:
+        if self._loaded_epoch == epoch:
             return
-        async with self._opening:
-            if self._opened == epoch:
+        async with self._loading:
+            if self._loaded_epoch == epoch:
                 return
             await self._metadata.refresh()  # existing topics must not look deleted
             found: list[Group] = []
@@ -325,15 +325,15 @@ class GroupCoordinator:
                 found += page
                 if len(page) < _PAGE:
                     break
-            self._kept.clear()
-            self._doubtful.clear()
+            self._sessions.clear()
+            self._reload_needed.clear()
             for group in found:
-                self._keep(group)
-            self._opened = epoch
+                self._cache(group)
+            self._loaded_epoch = epoch
 
-    def _require(self, epoch: int) -> None:
+    def _require_loaded(self, epoch: int) -> None:
         """Raise Refusal if the groups were loaded in another epoch."""
-        if self._opened != epoch:
+        if self._loaded_epoch != epoch:
             raise Refusal("unavailable", "Another manager became the writer during the request; try again.")
 
     def _topics(self) -> Topology:

@@ -1,4 +1,4 @@
-"""Reconciles brokers: observe, plan, send commands, repeat.
+"""Reconciles brokers: observe, plan, execute, repeat.
 
 A pure function plans from the database and from heartbeats. Unfinished work is not stored: what was lost or interrupted
 is planned again.
@@ -20,18 +20,18 @@ from flotilla_manager.model import Broker, Snapshot, TopicState
 from flotilla_manager.planning import Campaign, Command, OpenReplica, Plan, TransferLeadership, UpdatePeers, plan
 from flotilla_manager.writer.brokers import BrokerRegistry, registered
 from flotilla_manager.writer.commands import CommandFailed, Commands, StaleWriterRejected
-from flotilla_manager.writer.leadership import Leadership
+from flotilla_manager.writer.election import WriterElection
 from flotilla_manager.writer.reports import INTERVAL_S, Interval, Reports, grace_s, limit_s
 
 logger = logging.getLogger(__name__)
 
-_INTERVAL_S = 0.5
-_ASK_INTERVAL_S = 1.0
+_RECONCILE_INTERVAL_S = 0.5
+_DESCRIBE_TIMEOUT_S = 1.0
 _CREATE_S_MAX = 60.0
 _REPEAT_S = 5.0  # delay before a leader command is repeated; doubles each time
 _REPEAT_S_MAX = 60.0  # longest delay
 _FORGET_S = 600.0
-_PAUSED_S = 2.0  # a wait that is longer by this: the process was paused
+_PAUSED_S = 2.0  # a wait longer than planned by this much means that the process was paused
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class BrokerReconciler:
 
     def __init__(
         self,
-        leadership: Leadership,
+        election: WriterElection,
         database: AsyncMetadata,
         metadata: MetadataCache,
         reports: Reports,
@@ -70,16 +70,16 @@ class BrokerReconciler:
         brokers: BrokerRegistry,
         *,
         clock: Callable[[], float],
-        on_behind: Callable[[tuple[str, ...]], None],
+        on_outdated: Callable[[tuple[str, ...]], None],
     ) -> None:
-        self._leadership = leadership
+        self._election = election
         self._database = database
         self._metadata = metadata
         self._reports = reports
         self._commands = commands
         self._brokers = brokers
         self._clock = clock
-        self._on_behind = on_behind
+        self._on_outdated = on_outdated
         self._incomplete: dict[str, float] = {}
         self._creating: set[str] = set()
         self._sent: dict[Command, SentCommand] = {}
@@ -108,13 +108,13 @@ class BrokerReconciler:
         """Reconcile until cancelled."""
         while True:
             await self._wait()
-            if self._leadership.epoch is None:
+            if self._election.epoch is None:
                 continue
             try:
-                await self.reconcile(self._leadership.epoch)
+                await self.reconcile(self._election.epoch)
                 self._last_error = ""
             except Fenced as error:
-                self._leadership.lose(error.epoch, str(error))
+                self._election.lose(error.epoch, str(error))
             except MetadataError as error:
                 self._log_once(f"{error}")
             except Exception as error:
@@ -126,10 +126,10 @@ class BrokerReconciler:
         """Wait for the interval or for `wake`."""
         began = self._clock()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_INTERVAL_S):  # wait_for can lose a concurrent cancellation
+            async with asyncio.timeout(_RECONCILE_INTERVAL_S):  # wait_for can lose a concurrent cancellation
                 await self._wake_event.wait()
         self._wake_event.clear()
-        if self._clock() - began > _INTERVAL_S + _PAUSED_S:
+        if self._clock() - began > _RECONCILE_INTERVAL_S + _PAUSED_S:
             self._running_since = self._clock()
 
     def _log_once(self, last_error: str) -> None:
@@ -138,15 +138,15 @@ class BrokerReconciler:
         self._last_error = last_error
 
     async def reconcile(self, epoch: int) -> Plan:
-        """Observe, plan and act once. Raises MetadataError."""
+        """Observe, plan and execute once. Raises MetadataError."""
         reports = self._reports.for_planning()  # before the snapshot, which must not be older
         await self._metadata.refresh()
         snapshot = self._metadata.snapshot
         if snapshot is None or snapshot.writer.epoch != epoch:
             return Plan()
         found = plan(snapshot, reports, self._recently_sent())
-        if found.behind:
-            self._on_behind(found.behind)
+        if found.outdated:
+            self._on_outdated(found.outdated)
             return found
         await self._mark_inactive(epoch, snapshot)
         commands = tuple(command for command in found.commands if not self._is_in_creation(command))
@@ -181,12 +181,12 @@ class BrokerReconciler:
         reachable = [(command, known[command.broker]) for command in commands if command.broker in known]
         failures = []
         for command, failure in await self._commands.send_all(reachable, epoch, snapshot.cluster_id):
-            self._note(command, known[command.broker].label, failure, epoch)
+            self._record_result(command, known[command.broker].label, failure, epoch)
             if failure is not None:
                 failures.append(failure)
         return failures
 
-    def _note(self, command: Command, broker: str, failure: CommandFailed | None, epoch: int) -> None:
+    def _record_result(self, command: Command, broker: str, failure: CommandFailed | None, epoch: int) -> None:
         """Record the result of a command."""
         if isinstance(command, Campaign | TransferLeadership):
             now = self._clock()
@@ -196,7 +196,7 @@ class BrokerReconciler:
                 logger.info("command failed broker=%s error=%r", broker, str(failure))
             self._failures[command] = str(failure)
             if isinstance(failure, StaleWriterRejected):
-                self._leadership.lose(epoch, str(failure))
+                self._election.lose(epoch, str(failure))
         elif isinstance(command, UpdatePeers):
             self._reports.set_peers(command.broker, command.peers)
         elif not isinstance(command, Campaign | TransferLeadership):
@@ -213,7 +213,7 @@ class BrokerReconciler:
         A manager that has just become the writer, or whose process was paused, first listens for four intervals. If
         it has no heartbeat of a broker after four default intervals, it requests the interval from that broker.
         """
-        listened_s = self._clock() - max(self._leadership.since, self._running_since)
+        listened_s = self._clock() - max(self._election.since, self._running_since)
         if listened_s < grace_s(INTERVAL_S):
             return
         silent = [one for one in snapshot.brokers if one.active and not self._reports.is_alive(one.id)]
@@ -228,19 +228,19 @@ class BrokerReconciler:
                     limit_s(interval_s),
                     interval_s,
                 )
-                await self._brokers.change(epoch, broker.id, self._check_active)
+                await self._brokers.change(epoch, broker.id, self._mark_if_silent)
 
     async def _ask_interval(self, broker: Broker) -> None:
         """Request the interval of a broker; without a response, use the default."""
         interval_s = INTERVAL_S
         with contextlib.suppress(CommandFailed, msgspec.ValidationError, TimeoutError):
-            async with asyncio.timeout(_ASK_INTERVAL_S):  # commands to other brokers wait for it
+            async with asyncio.timeout(_DESCRIBE_TIMEOUT_S):  # commands to other brokers wait for it
                 response = await self._commands.describe(broker.url, is_ours=True)
             description = msgspec.convert(response, _BrokerDescription)
             if description.id == broker.id:  # the address may belong to another broker now
                 interval_s = description.manager_heartbeat_s
         self._reports.expect(broker.id, interval_s)
 
-    def _check_active(self, known: Broker | None, _: Snapshot) -> Broker:
+    def _mark_if_silent(self, known: Broker | None, _: Snapshot) -> Broker:
         broker = registered(known)
         return replace(broker, active=broker.active and self._reports.is_alive(broker.id))

@@ -9,7 +9,7 @@ from flotilla_manager.metadata.errors import TopicMissing
 from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Producer, Topic
 from flotilla_manager.routing.gateway import Gateway
-from flotilla_manager.writer.leadership import Leadership
+from flotilla_manager.writer.election import WriterElection
 from flotilla_manager.writer.topic_service import TopicService
 
 _ID_BYTES = 16
@@ -20,7 +20,7 @@ class RegistrationService:
 
     def __init__(
         self,
-        leadership: Leadership,
+        election: WriterElection,
         database: AsyncMetadata,
         metadata: MetadataCache,
         topics: TopicService,
@@ -29,8 +29,8 @@ class RegistrationService:
         timeout_s: float,
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        """Create it. `timeout_s` limits the requests to leaders for the end of a partition."""
-        self._leadership = leadership
+        """`timeout_s` limits the requests to leaders for the end of a partition."""
+        self._election = election
         self._database = database
         self._metadata = metadata
         self._topics = topics
@@ -40,7 +40,7 @@ class RegistrationService:
 
     async def register_producer(self, name: str, before_create: Callable[[], None] = lambda: None) -> Producer:
         """Register a producer. Creates the topic if it does not exist, unless `before_create` raises."""
-        epoch = self._leadership.require_epoch()
+        epoch = self._election.require_epoch()
         topic = await self._find_or_create(name, before_create)
         try:
             return await self._database.call(
@@ -63,7 +63,7 @@ class RegistrationService:
 
     async def register_consumer(self, name: str, partition: int | None, *, latest: bool) -> str:
         """Register a consumer of a topic or of one partition; return its id."""
-        epoch = self._leadership.require_epoch()
+        epoch = self._election.require_epoch()
         topic = await self._metadata.find_topic(name)
         if topic is None:
             raise not_found("topic", NO_TOPIC)

@@ -12,13 +12,12 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from flotilla.limits import MANAGER_HEARTBEAT_S_MAX, MANAGER_HEARTBEAT_S_MIN, TOPIC_NAME
+from flotilla.limits import INT64_MAX, MANAGER_HEARTBEAT_S_MAX, MANAGER_HEARTBEAT_S_MIN, REPLICATION_MAX, TOPIC_NAME
 from flotilla_manager.model import Broker, Replica
 from flotilla_manager.planning import Peers, Report
 
 INTERVAL_S = 1.0  # default, also for brokers of 0.2, which announce none
 MISSED_MAX = 3
-_NUMBER_MAX = (1 << 63) - 1
 _REPLICAS_MAX = 50_000
 
 # Python's $ also matches before a last line break.
@@ -27,7 +26,7 @@ Host = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[^\s\x00-\x1
 Name = Annotated[str, Meta(max_length=253, pattern=r"^[^\s\x00-\x1f\x7f]*$(?!\n)")]
 Rack = Annotated[str, Meta(max_length=253, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-Number = Annotated[int, Meta(ge=0, le=_NUMBER_MAX)]
+Number = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Epoch = Annotated[int, Meta(ge=0, le=1 << 62)]  # leaves room for later epochs
 Count = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
 Interval = Annotated[float, Meta(ge=MANAGER_HEARTBEAT_S_MIN, le=MANAGER_HEARTBEAT_S_MAX)]
@@ -40,7 +39,7 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     topic_id: Id
     partition: Count
     epoch: Count
-    members: Annotated[tuple[Id, ...], Meta(max_length=7)]
+    members: Annotated[tuple[Id, ...], Meta(max_length=REPLICATION_MAX)]
     leader: Id | None = None
     leads: bool = False
     settled: bool = False
@@ -61,9 +60,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """Disk usage of a broker."""
 
     used_bytes: Number = 0
-    segments_left: Annotated[int, Meta(ge=-_NUMBER_MAX, le=_NUMBER_MAX)] | None = (
-        None  # negative: the reserve is in use
-    )
+    segments_left: Annotated[int, Meta(ge=-INT64_MAX, le=INT64_MAX)] | None = None  # negative: the reserve is in use
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,25 +122,25 @@ class Reports:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._heard: dict[str, LastHeartbeat] = {}
+        self._last_heartbeats: dict[str, LastHeartbeat] = {}
         self._expected: dict[str, float] = {}  # intervals of brokers without a heartbeat so far
 
     def record(self, heartbeat: Heartbeat) -> None:
         """Record a heartbeat."""
-        before = self._heard.get(heartbeat.id)
+        before = self._last_heartbeats.get(heartbeat.id)
         same_start = before is not None and before.heartbeat.starts == heartbeat.starts
         peers = before.peers if before is not None and same_start else None
-        self._heard[heartbeat.id] = LastHeartbeat(heartbeat, self._clock(), replicas_of(heartbeat), peers)
+        self._last_heartbeats[heartbeat.id] = LastHeartbeat(heartbeat, self._clock(), replicas_of(heartbeat), peers)
 
     def is_alive(self, broker_id: str) -> bool:
         """Return whether a broker has missed fewer than three heartbeats."""
-        heard = self._heard.get(broker_id)
-        return heard is not None and self._clock() - heard.at <= limit_s(heard.heartbeat.manager_heartbeat_s)
+        last = self._last_heartbeats.get(broker_id)
+        return last is not None and self._clock() - last.at <= limit_s(last.heartbeat.manager_heartbeat_s)
 
     def interval_s(self, broker_id: str) -> float | None:
         """Return the interval of a broker's heartbeats; None if it is not known."""
-        heard = self._heard.get(broker_id)
-        return self._expected.get(broker_id) if heard is None else heard.heartbeat.manager_heartbeat_s
+        last = self._last_heartbeats.get(broker_id)
+        return self._expected.get(broker_id) if last is None else last.heartbeat.manager_heartbeat_s
 
     def expect(self, broker_id: str, interval_s: float) -> None:
         """Set the interval of a broker that has sent no heartbeat so far."""
@@ -151,44 +148,44 @@ class Reports:
 
     def forget_all(self) -> None:
         """Clear all heartbeats, after a change of the writer."""
-        self._heard.clear()
+        self._last_heartbeats.clear()
         self._expected.clear()
 
     def set_peers(self, broker_id: str, peers: Peers) -> None:
         """Record the peers that were sent to a broker."""
-        if broker_id in self._heard:
-            self._heard[broker_id].peers = peers
+        if broker_id in self._last_heartbeats:
+            self._last_heartbeats[broker_id].peers = peers
 
     def mark_stale(self, broker_id: str) -> None:
         """Ignore the last heartbeat of a broker in planning: it got a command since."""
-        if broker_id in self._heard:
-            self._heard[broker_id].stale = True
+        if broker_id in self._last_heartbeats:
+            self._last_heartbeats[broker_id].stale = True
 
     def for_planning(self) -> dict[str, Report]:
         """Return the input of `planning.plan`."""
         return {
             id_: Report(
                 broker=id_,
-                cluster_id=heard.heartbeat.cluster_id,
-                writer_epoch=heard.heartbeat.writer_epoch,
-                replicas=heard.replicas,
-                fresh=self.is_alive(id_) and not heard.stale,
-                peers=heard.peers,
+                cluster_id=last.heartbeat.cluster_id,
+                writer_epoch=last.heartbeat.writer_epoch,
+                replicas=last.replicas,
+                fresh=self.is_alive(id_) and not last.stale,
+                peers=last.peers,
             )
-            for id_, heard in self._heard.items()
+            for id_, last in self._last_heartbeats.items()
         }
 
     def describe(self) -> dict[str, dict[str, Any]]:
         """Describe disks and replicas from the last heartbeats."""
         return {
             id_: {
-                "disk": msgspec.structs.asdict(heard.heartbeat.disk),
-                "seconds_ago": round(self._clock() - heard.at, 1),
-                "heartbeat_limit_s": limit_s(heard.heartbeat.manager_heartbeat_s),
-                "replicas": [msgspec.structs.asdict(one) for one in heard.heartbeat.replicas],
-                "broken": [msgspec.structs.asdict(one) for one in heard.heartbeat.broken],
+                "disk": msgspec.structs.asdict(last.heartbeat.disk),
+                "seconds_ago": round(self._clock() - last.at, 1),
+                "heartbeat_limit_s": limit_s(last.heartbeat.manager_heartbeat_s),
+                "replicas": [msgspec.structs.asdict(one) for one in last.heartbeat.replicas],
+                "broken": [msgspec.structs.asdict(one) for one in last.heartbeat.broken],
             }
-            for id_, heard in self._heard.items()
+            for id_, last in self._last_heartbeats.items()
         }
 
 
@@ -216,5 +213,5 @@ def is_reachable(host: str) -> bool:
 
 def replicas_of(heartbeat: Heartbeat) -> tuple[Replica, ...]:
     """Return all replicas of a heartbeat."""
-    sound = (one.to_replica(broken=False) for one in heartbeat.replicas)
-    return (*sound, *(one.to_replica(broken=True) for one in heartbeat.broken))
+    healthy = (one.to_replica(broken=False) for one in heartbeat.replicas)
+    return (*healthy, *(one.to_replica(broken=True) for one in heartbeat.broken))

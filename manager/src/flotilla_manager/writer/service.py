@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from flotilla.protocol.errors import Refusal
 from flotilla_manager.metadata.errors import Fenced
 from flotilla_manager.writer.broker_service import BrokerService
+from flotilla_manager.writer.election import WriterElection
 from flotilla_manager.writer.groups import GroupCoordinator
-from flotilla_manager.writer.leadership import Leadership
 from flotilla_manager.writer.registrations import RegistrationService
 from flotilla_manager.writer.tokens import TokenService
 from flotilla_manager.writer.topic_service import TopicService
@@ -16,7 +16,7 @@ from flotilla_manager.writer.topic_service import TopicService
 class WriterServices:
     """Everything that only the writer does. Calls raise Refusal if this manager is not the writer."""
 
-    leadership: Leadership
+    election: WriterElection
     topics: TopicService
     registrations: RegistrationService
     brokers: BrokerService
@@ -26,9 +26,9 @@ class WriterServices:
     @property
     def is_writer(self) -> bool:
         """Whether this manager is the writer, as far as it knows."""
-        return self.leadership.epoch is not None
+        return self.election.epoch is not None
 
     def fenced(self, error: Fenced) -> Refusal:
         """Give up the role after a fenced transaction; return the error for the client."""
-        self.leadership.lose(error.epoch, str(error))
+        self.election.lose(error.epoch, str(error))
         return Refusal("unavailable", "Another manager became the writer during the request; try again.")

@@ -9,7 +9,7 @@ from flotilla.protocol.errors import Refusal, not_found
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata.errors import MetadataError, TooManyTokens
 from flotilla_manager.metadata_cache import MetadataCache
-from flotilla_manager.writer.leadership import Leadership
+from flotilla_manager.writer.election import WriterElection
 
 logger = logging.getLogger(__name__)
 
@@ -31,14 +31,14 @@ class TokenService:
 
     def __init__(
         self,
-        leadership: Leadership,
+        election: WriterElection,
         database: AsyncMetadata,
         metadata: MetadataCache,
         *,
         random_bytes: Callable[[int], bytes],
         now_ms: Callable[[], int],
     ) -> None:
-        self._leadership = leadership
+        self._election = election
         self._database = database
         self._metadata = metadata
         self._random_bytes = random_bytes
@@ -46,7 +46,7 @@ class TokenService:
 
     async def create(self, spec: TokenSpec) -> tuple[Token, str]:
         """Create a token; return it and its text. Raises Refusal, MetadataError."""
-        epoch = self._leadership.require_epoch()
+        epoch = self._election.require_epoch()
         id_, text = generate_token(self._random_bytes)
         token = make_token(spec, id_, text, self._now_ms())
         try:
@@ -59,14 +59,14 @@ class TokenService:
 
     async def revoke(self, id_: str) -> None:
         """Revoke a token. Raises Refusal, MetadataError."""
-        if not await self._database.call(self._database.store.delete_token, self._leadership.require_epoch(), id_):
+        if not await self._database.call(self._database.store.delete_token, self._election.require_epoch(), id_):
             raise not_found("token", f"there is no token {id_}")
         logger.info("token revoked token=%s", id_)
         await self._refresh_after_change()
 
     async def list_all(self) -> tuple[Token, ...]:
         """List all tokens, the oldest first. Raises Refusal, MetadataError."""
-        self._leadership.require_epoch()
+        self._election.require_epoch()
         await self._metadata.refresh()
         return () if self._metadata.snapshot is None else self._metadata.snapshot.tokens
 

@@ -4,39 +4,39 @@ from collections.abc import Mapping
 from typing import Any
 
 from flotilla_manager.model import Topic
-from flotilla_manager.writer.leadership import Leadership
+from flotilla_manager.writer.election import WriterElection
 from flotilla_manager.writer.topics import Topics, TopicSpec
 
 
 class TopicService:
     """Changes topics. Options are fields of TopicSpec. Raises Refusal if this manager is not the writer."""
 
-    def __init__(self, leadership: Leadership, topics: Topics, retention: Mapping[str, int | None]) -> None:
-        """Create it. `retention` has the default `retention_ms` and `retention_bytes` of new topics."""
-        self._leadership = leadership
+    def __init__(self, election: WriterElection, topics: Topics, retention: Mapping[str, int | None]) -> None:
+        """`retention` has the default `retention_ms` and `retention_bytes` of new topics."""
+        self._election = election
         self._topics = topics
         self._retention = retention
 
     async def create(self, name: str, **options: Any) -> Topic:  # noqa: ANN401 - fields of TopicSpec
         """Create a topic."""
-        return await self._topics.create(self._leadership.require_epoch(), self._spec(name, options))
+        return await self._topics.create(self._election.require_epoch(), self._spec(name, options))
 
     async def put(self, name: str, **options: Any) -> Topic:  # noqa: ANN401 - fields of TopicSpec
         """Create a topic, or change it to match the options. Idempotent."""
         kept = {*self._retention, "batch_bytes_max", "compression"} - options.keys()
-        return await self._topics.put(self._leadership.require_epoch(), self._spec(name, options), kept)
+        return await self._topics.put(self._election.require_epoch(), self._spec(name, options), kept)
 
     async def change(self, name: str, **changes: Any) -> Topic:  # noqa: ANN401 - fields of TopicSpec
         """Change the given settings of a topic."""
-        return await self._topics.change(self._leadership.require_epoch(), name, **changes)
+        return await self._topics.change(self._election.require_epoch(), name, **changes)
 
     async def delete(self, name: str, owner: str | None = None, topic_id: str | None = None) -> None:
         """Delete a topic; with an id, only the topic with this id."""
-        await self._topics.delete(self._leadership.require_epoch(), name, owner, topic_id)
+        await self._topics.delete(self._election.require_epoch(), name, owner, topic_id)
 
     async def release(self, name: str, owner: str) -> None:
         """Remove the owner of a topic."""
-        await self._topics.release(self._leadership.require_epoch(), name, owner)
+        await self._topics.release(self._election.require_epoch(), name, owner)
 
     def _spec(self, name: str, options: Mapping[str, Any]) -> TopicSpec:
         return TopicSpec(name=name, **{**self._retention, **options})

@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 
 BEING_CREATED = "The topic is being created; try again."
 REMOVED = "The topic was deleted during the request; try again."
-_LEADER_S = 3.0
-_QUESTIONS_MAX = 64
+_LEADER_WAIT_S = 3.0
+_CONCURRENCY_MAX = 64
 _LIVE = (TopicState.CREATING, TopicState.READY)
 
 
@@ -76,7 +76,7 @@ class Topics:
     async def put(self, epoch: int, spec: TopicSpec, kept: Collection[str] = ()) -> Topic:
         """Create a topic or change it to match the spec. Raises Refusal, MetadataError.
 
-        Settings in `kept` were not given: an existing topic keeps its values, defaults are for new topics.
+        Settings in `kept` were not given: an existing topic keeps its values, and a new one gets the defaults.
         """
         snapshot = await self._refresh()
         if spec.name not in snapshot.ready:
@@ -127,7 +127,7 @@ class Topics:
             raise Refusal("exists", EXISTS) from error
 
     async def _open_or_undo(self, epoch: int, topic: Topic, snapshot: Snapshot) -> None:
-        failures = await self._reconciler.send(opens(topic, topic.partitions), epoch, snapshot)
+        failures = await self._reconciler.send(open_commands(topic, topic.partitions), epoch, snapshot)
         if not failures:
             return
         await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.DELETING)
@@ -137,7 +137,10 @@ class Topics:
     async def _elect_leaders(
         self, epoch: int, topic: Topic, partitions: tuple[Partition, ...], snapshot: Snapshot
     ) -> None:
-        """Start elections in new partitions and wait for leaders. After a failure, they elect one after a timeout."""
+        """Start elections in new partitions, and wait for leaders.
+
+        If that fails, the partitions elect leaders after their election timeouts.
+        """
         campaigns: tuple[Command, ...] = tuple(
             Campaign(broker=one.members[0], topic_id=topic.id, partition=one.index, epoch=one.epoch)
             for one in partitions
@@ -145,13 +148,13 @@ class Topics:
         await self._reconciler.send(campaigns, epoch, snapshot)
         if not await self._refresh_after_change():
             return
-        some = asyncio.Semaphore(_QUESTIONS_MAX)
-        await asyncio.gather(*(self._wait_for_leader(topic, one.index, some) for one in partitions))
+        limit = asyncio.Semaphore(_CONCURRENCY_MAX)
+        await asyncio.gather(*(self._wait_for_leader(topic, one.index, limit) for one in partitions))
 
-    async def _wait_for_leader(self, topic: Topic, index: int, some: asyncio.Semaphore) -> None:
-        async with some:
+    async def _wait_for_leader(self, topic: Topic, index: int, limit: asyncio.Semaphore) -> None:
+        async with limit:
             try:
-                await self._gateway.offsets(topic, index, seconds=_LEADER_S)
+                await self._gateway.offsets(topic, index, seconds=_LEADER_WAIT_S)
             except Refusal as refusal:
                 logger.info(
                     "partition has no leader yet topic=%s partition=%d error=%r", topic.name, index, str(refusal)
@@ -173,7 +176,7 @@ class Topics:
                 await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.DELETING)
             except TopicMissing as error:
                 raise not_found("topic", NO_TOPIC) from error
-            await self._reconciler.send(closes(topic), epoch, snapshot)
+            await self._reconciler.send(close_commands(topic), epoch, snapshot)
             self._reconciler.wake()
             await self._refresh_after_change()
 
@@ -194,8 +197,8 @@ class Topics:
             topic = (await self._refresh()).ready.get(spec.name)
             if topic is None:
                 raise Refusal("unavailable", REMOVED)
-            unsaid = {name: getattr(topic, name) for name in kept}
-            return await self._configure(epoch, topic, replace(spec, **unsaid))
+            unspecified = {name: getattr(topic, name) for name in kept}
+            return await self._configure(epoch, topic, replace(spec, **unspecified))
 
     async def change(self, epoch: int, name: str, **changes: Any) -> Topic:  # noqa: ANN401 - as TopicSpec has them
         """Change the given settings only. Raises Refusal, MetadataError."""
@@ -239,7 +242,7 @@ class Topics:
         self._reconciler.wake()
 
     async def _add_partitions(self, epoch: int, topic_id: str, partitions: int) -> None:
-        """Add partitions. The reconciler opens replicas that a broker did not open."""
+        """Add partitions. The reconciler open_commands replicas that a broker did not open."""
         async with self._lock:
             snapshot = await self._refresh()
             topic = snapshot.topics_by_id[topic_id]
@@ -248,7 +251,7 @@ class Topics:
             members = _placed(lambda: grow(topic, partitions, snapshot.brokers, snapshot.topics))
             added = tuple(Partition(index=count + at, epoch=1, members=of) for at, of in enumerate(members))
             await self._database.call(self._database.store.add_partitions, epoch, topic.id, added)
-        await self._reconciler.send(opens(topic, added), epoch, snapshot)
+        await self._reconciler.send(open_commands(topic, added), epoch, snapshot)
         await self._elect_leaders(epoch, topic, added, snapshot)
 
     async def _refresh(self) -> Snapshot:
@@ -310,10 +313,12 @@ def check_room(snapshot: Snapshot, partitions: int, topics: int = 0) -> None:
 def check_owner(topic: Topic, owner: str | None) -> None:
     """Check that the owner requests the change. Raises Refusal."""
     if topic.owner is not None and owner != topic.owner:
-        raise Refusal("conflict", f"Topic '{topic.name}' is owned by {topic.owner}; change or delete it there.")
+        raise Refusal(
+            "conflict", f"Topic '{topic.name}' is owned by {topic.owner}; change or delete the owner instead."
+        )
 
 
-def opens(topic: Topic, partitions: tuple[Partition, ...]) -> tuple[Command, ...]:
+def open_commands(topic: Topic, partitions: tuple[Partition, ...]) -> tuple[Command, ...]:
     """Return commands that open every replica."""
     return tuple(
         OpenReplica(
@@ -332,7 +337,7 @@ def opens(topic: Topic, partitions: tuple[Partition, ...]) -> tuple[Command, ...
     )
 
 
-def closes(topic: Topic) -> tuple[Command, ...]:
+def close_commands(topic: Topic) -> tuple[Command, ...]:
     """Return commands that close every replica."""
     return tuple(
         CloseReplica(broker=member, topic_id=topic.id, partition=one.index, epoch=one.epoch)

@@ -12,9 +12,9 @@ from flotilla.client.admin.results import GroupDescription, GroupListing, GroupO
 from flotilla.client.cluster import ManagerClient, read_as
 from flotilla.client.config import require, to_ms
 from flotilla.client.errors import NotFound, TopicMissing
+from flotilla.limits import GROUPS_PAGE_MAX
 
 GROUPS = "/v1/groups"
-_PAGE = 1000
 
 
 class AsyncGroups:
@@ -38,7 +38,9 @@ class AsyncGroups:
         found: tuple[GroupListing, ...] = ()
         after: str | None = ""
         while after is not None:
-            page = read_as(_Page, await self._managers.call("GET", f"{GROUPS}?limit={_PAGE}&after={quote(after)}"))
+            page = read_as(
+                _Page, await self._managers.call("GET", f"{GROUPS}?limit={GROUPS_PAGE_MAX}&after={quote(after)}")
+            )
             found, after = found + page.groups, page.next
         return found
 

@@ -2,8 +2,8 @@
 
 Safety does not depend on it: the database checks the epoch in every transaction, and brokers in every command. This
 module prevents two candidates from replacing each other repeatedly. A standby takes over when the writer's heartbeat
-counter has not changed for `SILENT_S`, by its own clock. Pauses of this process and of the database do not count: each
-check adds at most `_STEP_S_MAX`.
+counter has not changed for `TAKEOVER_S`, by its own clock. Pauses of this process and of the database do not count:
+each check adds at most `_STEP_S_MAX`.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from flotilla_manager.model import Writer
 
 logger = logging.getLogger(__name__)
 
-BEAT_S = 1.0
-SILENT_S = 4.0  # takeover after this time without a heartbeat
-_STEP_S_MAX = 2 * BEAT_S  # longest silence counted between two checks
+HEARTBEAT_S = 1.0
+TAKEOVER_S = 4.0  # without a heartbeat of the writer
+_STEP_S_MAX = 2 * HEARTBEAT_S  # longest silence counted between two checks
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,18 @@ class Watched:
     """Another writer, and the time since its last heartbeat."""
 
     writer: Writer
-    at: float
+    observed_at: float
     silent_s: float = 0.0
 
-    def again(self, writer: Writer, asked_at: float, now: float) -> "Watched":
+    def with_observation(self, writer: Writer, asked_at: float, now: float) -> "Watched":
         """Add an observation. Silence counts up to the start of the query, because the result may be as old as that."""
         if writer != self.writer:
             return Watched(writer, now)
-        step_s = min(max(asked_at - self.at, 0.0), _STEP_S_MAX)
+        step_s = min(max(asked_at - self.observed_at, 0.0), _STEP_S_MAX)
         return Watched(writer, now, self.silent_s + step_s)
 
 
-class Leadership:
+class WriterElection:
     """Writer role of this manager. `epoch` is None while it is not the writer."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Leadership:
                 if str(error) != last_error:
                     logger.warning("writer election failed error=%r", str(error))
                 last_error = str(error)
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(HEARTBEAT_S)
 
     async def observe(self) -> None:
         """Send a heartbeat as the writer; otherwise take over if there is no live writer. Raises MetadataError."""
@@ -122,5 +122,5 @@ class Leadership:
             logger.info("standing by writer=%s epoch=%d", writer.url, writer.epoch)
             self._watched = Watched(writer, now)
         else:
-            self._watched = self._watched.again(writer, asked_at, now)
-        return self._watched.silent_s > SILENT_S
+            self._watched = self._watched.with_observation(writer, asked_at, now)
+        return self._watched.silent_s > TAKEOVER_S

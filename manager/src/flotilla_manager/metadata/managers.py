@@ -1,4 +1,4 @@
-"""Leadership of the writer, and heartbeats of managers.
+"""Writer epoch, and heartbeats of managers.
 
 The writer epoch never decreases. Every transaction of the writer checks it, so a writer that was replaced while it was
 paused changes nothing. The writer increments a heartbeat counter. Standbys detect a dead writer when the counter does
@@ -26,7 +26,7 @@ def writer_of(row: Row[Any]) -> Writer:
     return Writer(row.writer_epoch, row.writer_url, row.writer_beat)
 
 
-class Leadership(Database):
+class Managers(Database):
     """Epoch and heartbeat of the writer, and heartbeats of managers."""
 
     def writer(self) -> Writer:

@@ -1,4 +1,4 @@
-"""Leadership of the writer: epochs, fencing and heartbeats."""
+"""Writer epoch: takeover, fencing and heartbeats."""
 
 from collections.abc import Callable
 

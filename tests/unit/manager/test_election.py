@@ -1,4 +1,4 @@
-"""Leadership of the writer: takeover, no takeover too early, and no flapping."""
+"""Election of the writer: takeover, no takeover too early, and no flapping."""
 
 import asyncio
 from pathlib import Path
@@ -7,26 +7,26 @@ import pytest
 
 from flotilla_manager.metadata.errors import DatabaseUnavailable, Fenced
 from flotilla_manager.model import Writer
-from flotilla_manager.writer.leadership import SILENT_S, Leadership, Watched
+from flotilla_manager.writer.election import TAKEOVER_S, Watched, WriterElection
 from support.writer_harness import Bench, WriterHarness, on_bench
 
 
 async def look_for(manager: WriterHarness, seconds: int) -> None:
     for _ in range(seconds):
         manager.clock.move(1.0)
-        await manager.leadership.observe()
+        await manager.election.observe()
 
 
 def test_first_manager_takes_over_at_once_and_second_stands_by(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         one, two = bench.manager("http://one:1"), bench.manager("http://two:1")
-        await one.leadership.observe()
-        await two.leadership.observe()
-        assert (one.leadership.epoch, two.leadership.epoch) == (1, None)
+        await one.election.observe()
+        await two.election.observe()
+        assert (one.election.epoch, two.election.epoch) == (1, None)
         for _ in range(20):
             await look_for(two, 1)
-            await one.leadership.observe()
-        assert (one.leadership.epoch, two.leadership.epoch) == (1, None)
+            await one.election.observe()
+        assert (one.election.epoch, two.election.epoch) == (1, None)
 
     on_bench(tmp_path, work)
 
@@ -36,15 +36,15 @@ def test_standby_takes_over_from_a_dead_writer_which_is_fenced(tmp_path: Path) -
 
     async def work(bench: Bench) -> None:
         one, two = bench.manager("http://one:1"), bench.manager("http://two:1")
-        await one.leadership.observe()
-        await look_for(two, int(SILENT_S) + 3)
-        assert two.leadership.epoch == 2
-        await one.leadership.observe()
-        assert one.leadership.epoch is None
+        await one.election.observe()
+        await look_for(two, int(TAKEOVER_S) + 3)
+        assert two.election.epoch == 2
+        await one.election.observe()
+        assert one.election.epoch is None
         for _ in range(20):
             await look_for(one, 1)
-            await two.leadership.observe()
-        assert (one.leadership.epoch, two.leadership.epoch) == (None, 2)
+            await two.election.observe()
+        assert (one.election.epoch, two.election.epoch) == (None, 2)
 
     on_bench(tmp_path, work)
 
@@ -53,7 +53,7 @@ def test_restarted_writer_takes_over_at_once_even_if_its_first_attempt_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(bench: Bench) -> None:
-        await bench.manager("http://one:1").leadership.observe()
+        await bench.manager("http://one:1").election.observe()
         again = bench.manager("http://one:1")
 
         def fail(_: str) -> int:
@@ -62,9 +62,9 @@ def test_restarted_writer_takes_over_at_once_even_if_its_first_attempt_fails(
         with monkeypatch.context() as patched:
             patched.setattr(again.store, "take_over", fail)
             with pytest.raises(DatabaseUnavailable):
-                await again.leadership.observe()
-        await again.leadership.observe()
-        assert again.leadership.epoch == 2
+                await again.election.observe()
+        await again.election.observe()
+        assert again.election.epoch == 2
 
     on_bench(tmp_path, work)
 
@@ -72,12 +72,12 @@ def test_restarted_writer_takes_over_at_once_even_if_its_first_attempt_fails(
 def test_two_managers_at_one_address_do_not_alternate(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         one, two = bench.manager("http://same:1"), bench.manager("http://same:1")
-        await one.leadership.observe()
-        await two.leadership.observe()
+        await one.election.observe()
+        await two.election.observe()
         for _ in range(10):
             await look_for(one, 1)
-            await two.leadership.observe()
-        assert (one.leadership.epoch, two.leadership.epoch) == (None, 2)
+            await two.election.observe()
+        assert (one.election.epoch, two.election.epoch) == (None, 2)
 
     on_bench(tmp_path, work)
 
@@ -87,26 +87,29 @@ def test_standby_does_not_take_over_after_a_pause_of_itself_or_the_database(tmp_
 
     async def work(bench: Bench) -> None:
         one, two = bench.manager("http://one:1"), bench.manager("http://two:1")
-        await one.leadership.observe()
-        await two.leadership.observe()
+        await one.election.observe()
+        await two.election.observe()
         two.clock.move(60.0)  # both or the database were paused, and this one continues first
-        await two.leadership.observe()
-        assert two.leadership.epoch is None
-        await one.leadership.observe()
+        await two.election.observe()
+        assert two.election.epoch is None
+        await one.election.observe()
         await look_for(two, 3)
-        assert (one.leadership.epoch, two.leadership.epoch) == (1, None)
+        assert (one.election.epoch, two.election.epoch) == (1, None)
 
     on_bench(tmp_path, work)
 
 
 def test_duration_of_a_query_does_not_count_as_silence() -> None:
     writer = Writer(epoch=1, url="http://one:1", heartbeat=7)
-    watched = Watched(writer, at=0.0)
-    watched = watched.again(writer, asked_at=1.0, now=9.0)
+    watched = Watched(writer, observed_at=0.0)
+    watched = watched.with_observation(writer, asked_at=1.0, now=9.0)
     assert watched.silent_s == 1.0
-    watched = watched.again(writer, asked_at=10.0, now=10.0)
+    watched = watched.with_observation(writer, asked_at=10.0, now=10.0)
     assert watched.silent_s == 2.0
-    assert watched.again(Writer(epoch=1, url="http://one:1", heartbeat=8), asked_at=11.0, now=11.0).silent_s == 0.0
+    assert (
+        watched.with_observation(Writer(epoch=1, url="http://one:1", heartbeat=8), asked_at=11.0, now=11.0).silent_s
+        == 0.0
+    )
 
 
 def test_fenced_request_of_an_earlier_epoch_does_not_end_the_current_one(tmp_path: Path) -> None:
@@ -114,16 +117,16 @@ def test_fenced_request_of_an_earlier_epoch_does_not_end_the_current_one(tmp_pat
 
     async def work(bench: Bench) -> None:
         one = bench.manager()
-        await one.leadership.observe()
+        await one.election.observe()
         old = one.epoch
         bench.store.take_over("http://two:1")
-        await one.leadership.observe()
-        await look_for(one, int(SILENT_S) + 3)
+        await one.election.observe()
+        await look_for(one, int(TAKEOVER_S) + 3)
         assert one.epoch == old + 2
         one.service.fenced(Fenced(old, old + 1, "http://two:1"))
-        assert one.leadership.epoch == old + 2
+        assert one.election.epoch == old + 2
         one.service.fenced(Fenced(old + 2, old + 3, "http://two:1"))
-        assert one.leadership.epoch is None
+        assert one.election.epoch is None
 
     on_bench(tmp_path, work)
 
@@ -133,15 +136,15 @@ def test_writer_keeps_leadership_while_the_database_is_unavailable(
 ) -> None:
     async def work(bench: Bench) -> None:
         one = bench.manager()
-        await one.leadership.observe()
+        await one.election.observe()
 
         def fail(_: int) -> None:
             raise DatabaseUnavailable("not now")
 
         monkeypatch.setattr(one.store, "heartbeat", fail)
         with pytest.raises(DatabaseUnavailable):
-            await one.leadership.observe()
-        assert one.leadership.epoch == 1
+            await one.election.observe()
+        assert one.election.epoch == 1
 
     on_bench(tmp_path, work)
 
@@ -149,10 +152,10 @@ def test_writer_keeps_leadership_while_the_database_is_unavailable(
 def test_retired_writer_does_not_take_over_again(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         one = bench.manager()
-        await one.leadership.observe()
-        one.leadership.retire()
+        await one.election.observe()
+        one.election.retire()
         await look_for(one, 10)
-        assert one.leadership.epoch is None
+        assert one.election.epoch is None
         assert bench.store.writer().epoch == 1
 
     on_bench(tmp_path, work)
@@ -170,10 +173,10 @@ def test_database_errors_do_not_end_the_leadership_loop(tmp_path: Path, monkeypa
             return take_over(url)
 
         monkeypatch.setattr(one.store, "take_over", fail_once)
-        monkeypatch.setattr("flotilla_manager.writer.leadership.BEAT_S", 0.01)
+        monkeypatch.setattr("flotilla_manager.writer.election.HEARTBEAT_S", 0.01)
         taken = asyncio.Event()
-        leadership = Leadership(one.database, "http://one:1", clock=bench.clock, on_taken=taken.set)
-        running = asyncio.create_task(leadership.run())
+        election = WriterElection(one.database, "http://one:1", clock=bench.clock, on_taken=taken.set)
+        running = asyncio.create_task(election.run())
         await asyncio.wait_for(taken.wait(), 5)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
