@@ -4,7 +4,7 @@ Usage: check_wording.py
 
 The words are in wording.toml. In docs, code blocks and `code` are not checked: they quote programs. In Python, names
 are checked where they are defined, and comments, docstrings and strings of several words like docs. In YAML,
-templates, shell scripts, `Makefile` and `pyproject.toml`, every line is checked.
+templates, scripts and files such as `Makefile`, every line is checked. Names of files are checked, too.
 """
 
 import ast
@@ -26,7 +26,7 @@ _CODE = re.compile(r"`[^`\n]*`")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_")
 _TEMPLATES = {".yaml", ".yml", ".tpl", ".txt", ".sh"}
-_FILES = {"Makefile", "pyproject.toml"}  # checked like templates
+_FILES = {"Dockerfile", "Makefile", "pyproject.toml", "run"}  # checked like templates
 _SKIPPED = {"__pycache__", ".venv", "node_modules", "build", "dist"}
 
 
@@ -44,11 +44,16 @@ class Finding:
 
 
 class Vocabulary:
-    """Retired words, names and module names, as regular expressions, with their replacements."""
+    """Retired words, names, module names and parts of names, as regular expressions, with their replacements."""
 
     def __init__(
-        self, words: Mapping[str, str], names: Mapping[str, str] | None = None, modules: Mapping[str, str] | None = None
+        self,
+        words: Mapping[str, str],
+        names: Mapping[str, str] | None = None,
+        modules: Mapping[str, str] | None = None,
+        parts: Mapping[str, str] | None = None,
     ) -> None:
+        self._parts = {re.compile(pattern, re.IGNORECASE): use for pattern, use in (parts or {}).items()}
         self._words = {re.compile(pattern, re.IGNORECASE): use for pattern, use in words.items()}
         self._names = {re.compile(pattern): use for pattern, use in (names or {}).items()}
         self._modules = {re.compile(pattern): use for pattern, use in (modules or {}).items()}
@@ -74,7 +79,12 @@ class Vocabulary:
         for pattern, use in retired.items():
             if pattern.fullmatch(bare):
                 return use
-        return next((use for _, _, use in self.find(_WORD_START.sub(" ", bare))), None)
+        spaced = _WORD_START.sub(" ", bare)
+        for part in spaced.split():
+            for pattern, use in self._parts.items():
+                if pattern.fullmatch(part):
+                    return use
+        return next((use for _, _, use in self.find(spaced)), None)
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:
@@ -88,7 +98,9 @@ def prose(text: str) -> Iterator[tuple[int, str]]:
 
 
 def find(page: str, text: str, vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Find the retired words of a page of the docs."""
+    """Find the retired words of a page of the docs, and of its name."""
+    name = Path(page).stem.replace("-", " ")
+    yield from (Finding(page, 1, word, use) for _, word, use in vocabulary.find(name))
     for number, line in prose(text):
         yield from (Finding(page, number, word, use) for _, word, use in vocabulary.find(line))
 
@@ -136,6 +148,15 @@ def _strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
             yield node.lineno, node.value
+        elif isinstance(node, ast.JoinedStr):  # a word between two values is text, too
+            for part in node.values:
+                if isinstance(part, ast.Constant) and isinstance(part.value, str) and _is_word(part.value):
+                    yield part.lineno, part.value
+
+
+def _is_word(text: str) -> bool:
+    """Whether a text is one word with a space around it."""
+    return " " in text and " " not in text.strip()
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:
@@ -148,7 +169,7 @@ def check(root: Path, settings: Mapping[str, Any]) -> list[Finding]:
     """Check all pages and folders that the settings name."""
     words = Vocabulary(settings["retired"])
     in_code = {**settings["retired"], **settings.get("retired-in-code", {})}
-    code = Vocabulary(in_code, settings.get("names"), settings.get("modules"))
+    code = Vocabulary(in_code, settings.get("names"), settings.get("modules"), settings.get("parts-of-names"))
     pages = {path.relative_to(root).as_posix() for pattern in settings["docs"]["files"] for path in root.glob(pattern)}
     found = [
         finding

@@ -209,7 +209,7 @@ STAGES: Mapping[str, Stage] = {
 QUICK = ("lint", "unit", "sim", "smoke")
 SLOW = tuple(name for name in STAGES if name not in QUICK)
 SETS = {"quick": QUICK, "slow": SLOW, "all": (*QUICK, *SLOW)}
-# Phases, one after another. The lanes of a phase run at the same time, and the stages of a lane one after another.
+# Phases, one after another. The queues of a phase run at the same time, and the stages of a queue one after another.
 PHASES = (
     (("smoke",), ("lint",)),
     (("unit", "sim"),),
@@ -221,21 +221,21 @@ def run_stages(names: Sequence[str], stages: Mapping[str, Stage] = STAGES) -> li
     """Run the named stages phase by phase; return their results in the order of the names."""
     results: dict[str, Result] = {}
     for phase in PHASES:
-        lanes = [found for lane in phase if (found := [name for name in lane if name in names])]
-        if lanes:
-            results |= run_lanes(lanes, stages)
+        queues = [found for queue in phase if (found := [name for name in queue if name in names])]
+        if queues:
+            results |= run_queues(queues, stages)
     return [results[name] for name in names]
 
 
-def run_lanes(lanes: Sequence[Sequence[str]], stages: Mapping[str, Stage]) -> dict[str, Result]:
-    """Run lanes at the same time, and the stages of each lane one after another."""
+def run_queues(queues: Sequence[Sequence[str]], stages: Mapping[str, Stage]) -> dict[str, Result]:
+    """Run queues at the same time, and the stages of each queue one after another."""
 
-    def run(lane: Sequence[str]) -> dict[str, Result]:
-        return {name: stages[name](Output(f"{name} | " if len(lanes) > 1 else "")) for name in lane}
+    def run(queue: Sequence[str]) -> dict[str, Result]:
+        return {name: stages[name](Output(f"{name} | " if len(queues) > 1 else "")) for name in queue}
 
-    with ThreadPoolExecutor(len(lanes)) as pool:
-        others = [pool.submit(run, lane) for lane in lanes[1:]]
-        results = run(lanes[0])  # in this thread, which Ctrl-C interrupts
+    with ThreadPoolExecutor(len(queues)) as pool:
+        others = [pool.submit(run, queue) for queue in queues[1:]]
+        results = run(queues[0])  # in this thread, which Ctrl-C interrupts
         for each in others:
             results |= each.result()
     return results
