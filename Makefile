@@ -51,7 +51,7 @@ spark: .venv/.ready-spark ## install Spark as well, for the data source and the 
 	@$(UV) pip install --quiet --python .venv --require-hashes --requirement requirements-spark.lock
 	@touch $@
 
-run: setup ## set up everything and start the whole system on this machine; UP="--port 9000" for options
+run: setup ## set up everything and start a cluster on this machine; UP="--port 9000" for options
 	@$(BIN)/flotilla up $(UP)
 
 test: spark ## run the quick tests: lint, unit, sim, smoke (a few minutes, without root)

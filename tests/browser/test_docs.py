@@ -40,7 +40,7 @@ def test_docs_page_works_offline_and_sends_its_first_example(fleet: Fleet, page:
     operation.locator("button.opblock-summary-control").click()
     operation.locator("button.try-out__btn").click()
     body = operation.locator("textarea.body-param__text")
-    assert '"name": "orders"' in body.input_value(), "the example is one that works"
+    assert '"name": "orders"' in body.input_value(), "the example works"
     operation.locator("button.execute").click()
     answer = operation.locator(".live-responses-table .response-col_description pre").first
     answer.wait_for()
@@ -52,6 +52,6 @@ def test_docs_page_works_offline_and_sends_its_first_example(fleet: Fleet, page:
     show.locator("button.execute").click()
     answer = show.locator(".live-responses-table .response-col_description pre").first
     answer.wait_for()
-    assert '"next_offset": 0' in answer.inner_text(), "a path parameter is filled in, too"
+    assert '"next_offset": 0' in answer.inner_text(), "a path parameter has an example, too"
     assert hosts == {f"127.0.0.1:{fleet.port}"}
     assert errors == []
