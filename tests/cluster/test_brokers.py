@@ -31,7 +31,7 @@ def healthy_system(release: Release) -> Iterator[None]:
 
 def test_broker_resource_shows_the_state_of_each_broker(release: Release) -> None:
     header, line = release.kubectl("get", "brokers").splitlines()
-    assert header.split() == ["NAME", "DESIRED", "RUNNING", "UPDATED", "REPLICAS", "READY", "REASON", "AGE"]
+    assert header.split() == ["NAME", "DESIRED", "READY-PODS", "UPDATED", "REPLICAS", "READY", "REASON", "AGE"]
     assert line.split()[:4] == ["flotilla-broker", "3", "3", "3"]
     assert line.split()[5:7] == ["True", "Ready"]
     shown = release.get(_SET)["status"]["brokers"]

@@ -106,7 +106,7 @@ async def _remove_finalizers_if_terminating(reconciler: Reconciler) -> None:
     try:
         await reconciler.remove_finalizers_if_terminating()
     except OperatorError as error:
-        logger.warning("finalizers not checked error=%s", error)
+        logger.warning("finalizers not checked error=%r", str(error))
 
 
 async def _wait_for_kinds(kubernetes: KubernetesClient, kinds: Sequence[str]) -> bool:

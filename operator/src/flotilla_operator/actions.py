@@ -63,8 +63,10 @@ class ActionRunner:
                 assert resource is not None  # noqa: S101
                 await self._kubernetes.set_finalizers(kind, resource, finalizers)
                 is_done = True
-            case Delete() | Label():
-                await self._change_object(action)
+            case Delete():
+                is_done = await self._kubernetes.delete(action)
+            case Label():
+                await self._kubernetes.label(action)
                 is_done = True
             case _:
                 await self._change_cluster(action)
@@ -72,12 +74,6 @@ class ActionRunner:
         if is_done:
             logger.info("%s", action)
         return is_done
-
-    async def _change_object(self, action: Delete | Label) -> None:
-        if isinstance(action, Delete):
-            await self._kubernetes.delete(action)
-        else:
-            await self._kubernetes.label(action)
 
     async def _change_cluster(self, action: PutTopic | DeleteTopic | ReleaseTopic | PutBroker | RemoveBroker) -> None:
         match action:

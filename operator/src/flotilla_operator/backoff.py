@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 INITIAL_DELAY_S = 1.0
 MAX_DELAY_S = 60.0
-REPEATED_S = 2.0  # a longer delay means at least three failures in a row
+REPEATED_FAILURES = 3  # failures in a row before a condition shows the error
 REJECTED_S = 60.0  # delay before a rejected Topic is sent again, if the topology does not change
 
 
@@ -13,6 +13,7 @@ REJECTED_S = 60.0  # delay before a rejected Topic is sent again, if the topolog
 class _Delay:
     until: float
     seconds: float
+    failures: int  # in a row
 
 
 class Backoff:
@@ -29,14 +30,18 @@ class Backoff:
     def failed(self, key: str, now: float) -> float:
         """Record a failure; return the delay before the next attempt."""
         before = self._delays.get(key)
-        seconds = INITIAL_DELAY_S if before is None else min(before.seconds * 2, MAX_DELAY_S)
-        self._delays[key] = _Delay(now + seconds, seconds)
-        return seconds
+        if before is None:
+            delay = _Delay(now + INITIAL_DELAY_S, INITIAL_DELAY_S, 1)
+        else:
+            seconds = min(before.seconds * 2, MAX_DELAY_S)
+            delay = _Delay(now + seconds, seconds, before.failures + 1)
+        self._delays[key] = delay
+        return delay.seconds
 
     def is_failing_repeatedly(self, key: str) -> bool:
-        """Whether a key failed at least three times in a row."""
+        """Whether a key failed at least `REPEATED_FAILURES` times in a row."""
         delay = self._delays.get(key)
-        return delay is not None and delay.seconds > REPEATED_S
+        return delay is not None and delay.failures >= REPEATED_FAILURES
 
     def succeeded(self, key: str) -> None:
         """Reset the delay of a key."""

@@ -11,7 +11,7 @@ import msgspec
 
 READY = "ready"
 LAG_MAX = 1000  # entries that an in-sync replica may be behind
-SLACK_S = 2.0  # between the heartbeat limit and the change of a broker to inactive
+SLACK_S = 2.0  # managers mark a broker inactive up to this time after its heartbeat limit
 
 
 class Partition(msgspec.Struct, frozen=True):

@@ -59,8 +59,8 @@ def join_names(names: Sequence[str]) -> str:
 
 def join_sentences(sentences: Sequence[str]) -> str:
     """Join sentences for a message, at most five."""
-    shown = "; ".join(sentences[:_NAMES_MAX])
-    return shown if len(sentences) <= _NAMES_MAX else f"{shown}; and {len(sentences) - _NAMES_MAX} more"
+    shown = ". ".join(sentences[:_NAMES_MAX])
+    return shown if len(sentences) <= _NAMES_MAX else f"{shown}. And {len(sentences) - _NAMES_MAX} more"
 
 
 def count(number: int, noun: str) -> str:

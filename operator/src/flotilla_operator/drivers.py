@@ -33,7 +33,7 @@ async def gather_results(requests: Mapping[str, Coroutine[Any, Any, Result | Non
             continue
         error = task.exception()
         if error is not None:  # drivers run code of users: any error is possible
-            logger.debug("request failed name=%s error=%s", name, error)
+            logger.debug("request failed name=%s error=%r", name, str(error))
         elif (found := task.result()) is not None:
             results[name] = found
     return results

@@ -13,7 +13,7 @@ from flotilla_operator.kubernetes_client import KubernetesClient
 from flotilla_operator.metrics import Metrics
 from flotilla_operator.names import PIPELINE
 from flotilla_operator.observation import Observation
-from flotilla_operator.plans import Action, ResourcePlan
+from flotilla_operator.plans import Action, EmitEvent, ResourcePlan, cluster_action_key
 from flotilla_operator.status_updates import needs_update, ready_event
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class PlanExecutor:
         """Run actions that belong to no resource, each with its own backoff; return their keys."""
         keys = set()
         for action in actions:
-            key = repr(action)
+            key = cluster_action_key(action)
             keys.add(key)
             if self._may_run(key):
                 await self._run(key, None, None, (action,), observation.version)
@@ -93,22 +93,24 @@ class PlanExecutor:
         actions: tuple[Action, ...],
         version: int | None,
     ) -> None:
+        running = ""
         try:
             for action in actions:
+                running = type(action).__name__
                 if await self._runner.run(kind, resource, action):
                     self._metrics.count_action(type(action).__name__)
                     self._wake()
         except (NotFound, Conflict) as error:  # the cache is outdated: a watch event follows
-            logger.debug("outdated resource resource=%r error=%s", key, error)
+            logger.debug("resource outdated resource=%r error=%r", key, str(error))
         except Rejected as error:
             self._metrics.count_failure("rejected")
-            logger.warning("action rejected resource=%r error=%s", key, error)
+            logger.warning("action rejected action=%s resource=%r error=%r", running, key, str(error))
             self._retries.record_rejection(key, str(error), version)
             self._wake()  # the next reconcile shows the rejection in a condition
         except Unavailable as error:
             self._metrics.count_failure("unavailable")
             seconds = self._retries.record_failure(key, str(error))
-            logger.info("action failed resource=%r error=%s retry_s=%.0f", key, error, seconds)
+            logger.info("action failed action=%s resource=%r error=%r retry_s=%.0f", running, key, str(error), seconds)
         else:
             self._retries.record_success(key)
 
@@ -128,15 +130,24 @@ class PlanExecutor:
         try:
             current = await self._kubernetes.set_status(kind, resource["metadata"]["name"], status, version)
             self._status_written_at[key] = self._clock()
-            self._cache.update(kind, None, current)
-            if kind == PIPELINE:  # the next reconcile acts on what was written
-                self._wake()
-            event = ready_event(before, status)
-            if event is not None:
-                await self._runner.run(kind, resource, event)
         except (NotFound, Conflict):  # deleted or changed meanwhile: a watch event follows
             return None
         except OperatorError as error:
-            logger.warning("status not updated resource=%r error=%s", key, error)
+            logger.warning("status not updated resource=%r error=%r", key, str(error))
             return resource
+        self._cache.update(kind, None, current)
+        if kind == PIPELINE:  # the next reconcile acts on what was written
+            self._wake()
+        event = ready_event(before, status)
+        if event is not None:
+            await self._emit(resource_plan, event)
         return current
+
+    async def _emit(self, resource_plan: ResourcePlan, event: EmitEvent) -> None:
+        """Emit an event. It is not repeated after a failure: the status already has the same reason and message."""
+        try:
+            await self._runner.run(resource_plan.kind, resource_plan.resource, event)
+        except OperatorError as error:
+            logger.warning(
+                "event not emitted resource=%r reason=%s error=%r", resource_plan.key, event.reason, str(error)
+            )

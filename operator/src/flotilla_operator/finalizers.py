@@ -21,6 +21,6 @@ async def remove_finalizers(kubernetes: KubernetesClient, topics: Iterable[Data]
             await kubernetes.set_finalizers(TOPIC, one, tuple(each for each in current if each != FINALIZER))
             logger.info("finalizer removed, records kept kind=Topic name=%s", name)
         except Rejected as error:  # it was changed or deleted meanwhile: continue with the others
-            logger.warning("finalizer not removed kind=Topic name=%s error=%s", name, error)
+            logger.warning("finalizer not removed kind=Topic name=%s error=%r", name, str(error))
             is_done = False
     return is_done

@@ -127,8 +127,8 @@ class KubernetesClient:
             return False
         return True
 
-    async def delete(self, action: Delete) -> None:
-        """Delete an object if it still has the UID."""
+    async def delete(self, action: Delete) -> bool:
+        """Delete an object; return False if it does not exist, or has another UID."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -138,7 +138,8 @@ class KubernetesClient:
         try:
             await self._request("delete", self._path(action.kind, action.name), body=options)
         except (NotFound, Conflict):
-            return
+            return False
+        return True
 
     async def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> bool:
         """Annotate an object; return False if it does not exist."""
@@ -215,7 +216,7 @@ class KubernetesClient:
         try:
             await self._request("post", f"{self._path(POD, action.pod)}/eviction", body=body)
         except (TooManyRequests, NotFound, Conflict) as error:
-            logger.info("pod not evicted pod=%s cause=%s", action.pod, error)
+            logger.info("pod not evicted pod=%s error=%r", action.pod, str(error))
             return False
         return True
 

@@ -84,7 +84,7 @@ class Observer:
     async def list_resources(self) -> None:
         """Replace the cache with full lists. Raises OperatorError."""
         for kind, labels in ((TOPIC, None), (BROKER, None), (STATEFULSET, None), (POD, self._cluster.labels)):
-            self._cache.replace(kind, await self._kubernetes.list(kind, labels))
+            await self._cache.refresh(kind, self._kubernetes.list(kind, labels))
         self._known_nodes = frozenset()
         self._listed_at = self._clock()
 
@@ -129,10 +129,10 @@ class Observer:
         try:
             self._nodes = {one["metadata"]["name"]: one for one in await self._kubernetes.list(NODE)}
         except Unavailable as error:
-            logger.warning("nodes not listed error=%s", error)
+            logger.warning("nodes not listed error=%r", str(error))
             return
         except Rejected as error:
-            logger.info("no permission to list nodes; racks come from pod labels only error=%s", error)
+            logger.info("nodes not listed, racks are read from pod labels error=%r", str(error))
         self._known_nodes |= used
 
     async def _get_state(self) -> tuple[ClusterState | None, str]:
@@ -140,7 +140,7 @@ class Observer:
             state = await self._control.get_state()
         except Unavailable as error:
             if not self._is_unavailable:
-                logger.warning("state of the cluster not read error=%s", error)
+                logger.warning("state of the cluster not read error=%r", str(error))
             self._is_unavailable = True
             return None, str(error)
         if self._is_unavailable:

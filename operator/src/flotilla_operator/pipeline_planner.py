@@ -62,9 +62,9 @@ class PipelinePlanner:
 
     async def list_resources(self) -> None:
         """Replace the cache with full lists. Raises OperatorError."""
-        self._cache.replace(PIPELINE, await self._kubernetes.list(PIPELINE))
-        self._cache.replace(DRIVER_PODS, await self._kubernetes.list(POD, DRIVER_LABELS))
-        self._cache.replace(EXECUTOR_PODS, await self._kubernetes.list(POD, EXECUTOR_LABELS))
+        await self._cache.refresh(PIPELINE, self._kubernetes.list(PIPELINE))
+        await self._cache.refresh(DRIVER_PODS, self._kubernetes.list(POD, DRIVER_LABELS))
+        await self._cache.refresh(EXECUTOR_PODS, self._kubernetes.list(POD, EXECUTOR_LABELS))
 
     async def plan(self, context: PlanningContext) -> list[ResourcePlan]:
         """Observe drivers, and plan for all Pipelines."""
@@ -77,7 +77,7 @@ class PipelinePlanner:
                 await self.list_resources()
                 return self._plan_all(context, progress, warnings)
             except OperatorError as error:
-                logger.warning("driver changes postponed error=%s", error)
+                logger.warning("driver changes postponed error=%r", str(error))
         # Without full lists, no pod is created or deleted.
         return [replace(plan, plan=replace(plan.plan, actions=())) if _changes_pods(plan) else plan for plan in plans]
 
@@ -125,7 +125,7 @@ class PipelinePlanner:
             try:
                 plans.append(ResourcePlan(PIPELINE, resource, plan_pipeline(resource, observed, self._now())))
             except Exception:  # a bug, or an unexpected resource: it must not stop the others
-                logger.exception("reconcile failed kind=Pipeline name=%s", name)
+                logger.exception("planning failed kind=Pipeline name=%s", name)
         return plans
 
     async def _read_warnings(self) -> dict[str, str]:

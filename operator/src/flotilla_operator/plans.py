@@ -130,7 +130,7 @@ class PutBroker:
 class RemoveBroker:
     """Remove a broker without replicas from the metadata."""
 
-    broker_id: str = field(repr=False)
+    broker_id: str
     name: str = field(compare=False)  # for the log
 
     def __str__(self) -> str:
@@ -182,6 +182,22 @@ class ResourcePlan:
     def key(self) -> str:
         """Identity of the resource and its spec: after a change of the spec, backoff is reset."""
         return resource_key(self.kind, self.resource)
+
+
+def cluster_action_key(action: Action) -> str:
+    """Identify an action that belongs to no resource: its kind, and the object that it changes."""
+    match action:
+        case Create(manifest):
+            subject = f"{manifest['kind']} {manifest['metadata']['name']}"
+        case Delete(kind, name, uid):
+            subject = f"{kind} {name} {uid}"
+        case ReleaseTopic(name, owner):
+            subject = f"{name} {owner}"
+        case RemoveBroker(broker_id, name):
+            subject = f"{name} {broker_id}"
+        case _:
+            subject = str(action)
+    return f"{type(action).__name__} {subject}"
 
 
 def resource_key(kind: str, resource: Manifest) -> str:

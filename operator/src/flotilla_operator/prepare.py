@@ -19,10 +19,10 @@ from typing import Any
 
 import yaml
 
-from flotilla_operator.errors import NotFound, OperatorError
+from flotilla_operator.errors import NotFound, OperatorError, Rejected
 from flotilla_operator.finalizers import remove_finalizers
 from flotilla_operator.kubernetes_client import DEFINITION, Data, KubernetesClient
-from flotilla_operator.names import BROKER, COMPONENT, GROUP, POD, TOPIC
+from flotilla_operator.names import BROKER, COMPONENT, FINALIZER, GROUP, POD, TOPIC
 from flotilla_operator.pipelines.spec import SPARK_DRIVER
 from flotilla_operator.plans import Delete
 from flotilla_server import logs
@@ -107,6 +107,10 @@ async def _remove_finalizers(kubernetes: KubernetesClient, cluster: str) -> None
         topics = await kubernetes.list(TOPIC)
         if await remove_finalizers(kubernetes, [one for one in topics if one["spec"].get("cluster") == cluster]):
             return
+    raise Rejected(
+        f"finalizers of some Topics were not removed in {_TRIES} attempts: run the uninstallation again, or remove "
+        f"{FINALIZER} from their metadata.finalizers"
+    )
 
 
 def _runs(pod: Data) -> bool:

@@ -1,4 +1,4 @@
-"""The reconcile loop: observe, plan, execute; after every change, and about five seconds after the previous one ended.
+"""The reconcile loop: observe, plan, execute. It runs after each change, and at the latest 5 s after the previous run.
 
 Plans of Topics and Brokers are pure functions of the observation. Pipelines are an exception: their planner also lists
 pods and Pipelines, and requests the progress of drivers over HTTP.
@@ -80,7 +80,7 @@ class Reconciler:
                 await self.reconcile()
                 self.finished_at = self._clock()
             except OperatorError as error:
-                logger.warning("reconcile failed: %s", error)
+                logger.warning("reconcile failed error=%r", str(error))
                 self.finished_at = self._clock()
             except Exception:  # a bug: the next reconcile may succeed; if none does, the liveness probe fails
                 logger.exception("reconcile failed")
@@ -123,7 +123,7 @@ class Reconciler:
         try:
             await self._pipeline_planner.list_resources()
         except OperatorError as error:  # plans of Topics and Brokers do not depend on this list
-            logger.warning("cannot list Pipelines, using the cache error=%s", error)
+            logger.warning("Pipelines not listed error=%r", str(error))
 
     async def _plan(self, observation: Observation) -> list[ResourcePlan]:
         now = self._now()
@@ -146,5 +146,5 @@ class Reconciler:
         try:
             return await self._pipeline_planner.plan(context)
         except Exception:  # a Pipeline, or the response of a driver, must not stop the reconcile of Topics and Brokers
-            logger.exception("planning of Pipelines failed")
+            logger.exception("planning failed kind=Pipeline")
             return []

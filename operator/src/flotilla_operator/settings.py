@@ -8,6 +8,7 @@ from flotilla_operator.brokers.spec import BrokerDefaults
 from flotilla_operator.pipelines.spec import PipelineDefaults
 from flotilla_server.logs import LEVELS
 from flotilla_server.settings import (
+    REQUIRED,
     SettingsInvalid,
     load,
     make_parser,
@@ -32,23 +33,27 @@ def _name(text: str) -> str | None:
 class Settings:
     """Settings of the operator. Most of them are common to all brokers of the installation."""
 
-    namespace: str = setting("", "namespace to reconcile")
+    namespace: str = setting("", "namespace to reconcile", fallback=REQUIRED)
     cluster: str = setting("flotilla", "name of this installation; resources with this spec.cluster are reconciled")
     instance: str = setting("flotilla", "label app.kubernetes.io/instance of its pods")
     app: str = setting("flotilla", "label app.kubernetes.io/name of its pods")
-    writer: str = setting("", "base URL of the writer's control API")
-    managers: tuple[str, ...] = setting((), "base URLs of the managers for brokers, separated by commas", parse_urls)
-    image: str = setting("", "default image of brokers")
+    writer: str = setting("", "base URL of the writer's control API", fallback=REQUIRED)
+    managers: tuple[str, ...] = setting(
+        (), "comma-separated base URLs of the managers for brokers", parse_urls, fallback=REQUIRED
+    )
+    image: str = setting("", "default image of brokers", fallback=REQUIRED)
     image_pull_policy: str = setting("IfNotPresent", "pull policy of that image")
-    image_pull_secrets: tuple[str, ...] = setting((), "pull Secrets for that image, separated by commas", _names)
+    image_pull_secrets: tuple[str, ...] = setting((), "comma-separated pull Secrets for that image", _names)
     auth: str = setting("on", "authentication of clients by brokers: on or off")
     broker_secret: str = setting("flotilla-secret", "Secret with the key that all servers share")
     broker_secret_key: str = setting("secret", "key in that Secret")
     broker_tls_secret: str | None = setting(None, "Secret with the certificates of brokers", _name)
     broker_tls_peers: bool = setting(True, "use mutual TLS between brokers", parse_flag)
-    secret_file: Path | None = setting(None, "file with the secret that all servers share", Path)
-    tls_ca: Path | None = setting(None, "CA bundle for certificates of managers (default: system CAs)", Path)
-    public: str = setting("", "base URL of the client API, for the applications of Pipelines")
+    secret_file: Path | None = setting(None, "file with the secret that all servers of the cluster share", Path)
+    tls_ca: Path | None = setting(None, "CA bundle to verify managers", Path, fallback="system CAs")
+    public: str = setting(
+        "", "base URL of the client API, for the applications of Pipelines; required with --spark-image"
+    )
     spark_image: str | None = setting(None, "image of Pipelines; without it, Pipelines are suspended", _name)
     spark_account: str = setting("flotilla-spark", "service account of drivers, which create executors")
     executor_account: str = setting("default", "service account of executors, without permissions")

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flotilla_operator.conditions import FALSE
+from flotilla_operator.conditions import FALSE, TRUE
 from flotilla_operator.plans import EmitEvent
 
 VOLATILE_S = 15.0  # interval of updates that change only volatile fields
 _VOLATILE = {"messages", "bytes", "lag", "diskBytes", "offsets", "lastProgress"}
-_NO_EVENT = "ManagersUnavailable"  # affects all resources at once
+_OUTAGE = "ManagersUnavailable"  # its begin and its end affect all resources at once, so neither is an event
 # Reasons of normal transitions: their events are not warnings.
 _NORMAL = {"Creating", "Leaving", "Pending", "Replacing", "Scaling", "Starting", "Stopping", "Updating", "Waiting"}
 
@@ -25,7 +25,9 @@ def needs_update(before: Status, after: Status, seconds: float) -> bool:
 def ready_event(before: Status, after: Status) -> EmitEvent | None:
     """Return the event for a change of the status or the reason of Ready."""
     old, new = _ready(before), _ready(after)
-    if new is None or new["reason"] == _NO_EVENT:
+    if new is None or new["reason"] == _OUTAGE:
+        return None
+    if old is not None and old["reason"] == _OUTAGE and new["status"] == TRUE:
         return None
     if old is not None and (old["status"], old["reason"]) == (new["status"], new["reason"]):
         return None

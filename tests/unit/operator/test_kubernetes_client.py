@@ -73,6 +73,13 @@ def test_status_is_applied_to_the_subresource_only_over_the_version_that_was_rea
     assert body["metadata"] == {"name": "p", "resourceVersion": "7"}
 
 
+@pytest.mark.parametrize(("status", "is_deleted"), [(200, True), (404, False), (409, False)])
+def test_delete_returns_false_if_the_object_is_gone_or_was_replaced(status: int, is_deleted: bool) -> None:
+    server = ApiServer(status)
+    assert server.run(lambda one: one.delete(Delete(POD, "p", "uid-1"))) == is_deleted
+    assert server.requests[0][3]["preconditions"] == {"uid": "uid-1"}
+
+
 def test_create_returns_false_if_the_object_exists() -> None:
     action = Create({"kind": TOPIC, "metadata": {"name": "t"}})
     assert ApiServer().run(lambda one: one.create(action))

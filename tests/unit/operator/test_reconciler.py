@@ -165,6 +165,18 @@ def test_topic_is_created_once_and_becomes_ready(stage: Stage) -> None:
     assert len(stage.control.asked) == 1
 
 
+@pytest.mark.parametrize("error", [Conflict("it was changed meanwhile"), Unavailable("the API server is overloaded")])
+def test_failed_event_neither_stops_actions_nor_hides_the_new_status(stage: Stage, error: Exception) -> None:
+    stage.kube.found[TOPIC] = [topic_resource()]
+    stage.kube.refuses["event"] = error
+    stage.reconcile()
+    assert stage.control.asked == [("orders", {"owner": "Topic q/orders"})]
+    assert stage.condition("orders") == ("False", "Creating")
+    cached = stage.cache.get(TOPIC, "orders")
+    assert cached is not None
+    assert cached["status"] == stage.kube.found[TOPIC][0]["status"]
+
+
 def test_topics_are_reconciled_while_pipelines_cannot_be_listed(stage: Stage) -> None:
     stage.kube.found[TOPIC] = [topic_resource()]
     stage.kube.refuses[PIPELINE] = Unavailable("the API server is overloaded")
@@ -448,7 +460,7 @@ def test_pipeline_that_cannot_be_planned_does_not_stop_others(stage: Stage, capl
     asked = stage.kube.take()
     assert ("create", "stats-driver") in asked
     assert ("status", "orders") in asked
-    assert "reconcile failed kind=Pipeline name=broken" in caplog.text
+    assert "planning failed kind=Pipeline name=broken" in caplog.text
 
 
 def test_planning_error_keeps_the_backoff_of_pipelines(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,15 +64,18 @@ def _find(desired: BrokerSet, ordinal: int, pod: Pod | None, state: ClusterState
 
 
 def _current(at_address: tuple[Broker, ...], state: ClusterState) -> Broker | None:
-    """Find the current broker of an address: the one with the latest heartbeat, or the last one that registered."""
+    """Find the current broker of an address.
 
-    def age(index: int) -> tuple[bool, bool, float, int]:
+    In this order: one that was not removed, an active one, the one with the latest heartbeat, the last registered one.
+    """
+
+    def preference(index: int) -> tuple[bool, bool, float, int]:
         broker = at_address[index]
         report = state.reports.get(broker.id)
         seconds = report.seconds_ago if report is not None else float("inf")
         return broker.removed, not broker.active, seconds, -index
 
-    return at_address[min(range(len(at_address)), key=age)] if at_address else None
+    return at_address[min(range(len(at_address)), key=preference)] if at_address else None
 
 
 def _has_fresh_report(broker: Broker, state: ClusterState) -> bool:

@@ -67,7 +67,7 @@ def _plan_invalid(
 
 
 def _plan(resource: Resource, desired: PipelineSpec, observed: PipelineObservation, now: str) -> Plan:
-    moment, status = parse_time(now), resource.get("status") or {}
+    now_at, status = parse_time(now), resource.get("status") or {}
     before, pod = states.read_run_state(status), observed.drivers.get(desired.driver)
     if pod is not None and pod.owner != desired.uid:
         remedy = "delete the pod, or create the Pipeline under another name"
@@ -75,9 +75,9 @@ def _plan(resource: Resource, desired: PipelineSpec, observed: PipelineObservati
         phase = Phase(WAITING, "NameConflict", text)
         return Plan((), _build_status(resource, desired, before, phase, observed, now))
     if pod is not None:
-        after = states.observe_pod(desired, before, pod, moment)
+        after = states.observe_pod(desired, before, pod, now_at)
     else:
-        after = states.start_attempt(desired, states.observe_no_pod(desired, before, moment), moment)
+        after = states.start_attempt(desired, states.observe_no_pod(desired, before, now_at), now_at)
     actions: tuple[Action, ...] = ()
     if after == before:  # the state is recorded, so the plan may act on it
         actions = _plan_actions(desired, before, pod, observed, now)
@@ -88,10 +88,10 @@ def _plan(resource: Resource, desired: PipelineSpec, observed: PipelineObservati
 def _plan_actions(
     desired: PipelineSpec, record: RunState, pod: Pod | None, observed: PipelineObservation, now: str
 ) -> tuple[Action, ...]:
-    moment = parse_time(now)
+    now_at = parse_time(now)
     if pod is not None:
         is_over = pod.uid == record.ended_uid
-        is_next = is_over and states.start_attempt(desired, record, moment) != record
+        is_next = is_over and states.start_attempt(desired, record, now_at) != record
         if not pod.is_terminating and (is_next or (not is_over and record.stopping is not None)):
             return (Delete("Pod", pod.name, pod.uid),)
         return _plan_maintenance(desired, record, is_over=is_over, now=now)
@@ -105,7 +105,7 @@ def _plan_actions(
 
 def _plan_maintenance(desired: PipelineSpec, record: RunState, *, is_over: bool, now: str) -> tuple[Action, ...]:
     """Plan while a driver runs, or none is due."""
-    expiry = _plan_expiry(desired, record, moment=now) if is_over else ()
+    expiry = _plan_expiry(desired, record, now) if is_over else ()
     return expiry or (_apply_claim(desired, is_needed=not is_over) if record.run > 0 else ())
 
 
@@ -118,11 +118,11 @@ def _apply_claim(desired: PipelineSpec, *, is_needed: bool) -> tuple[Action, ...
     return () if volume is None else (Apply(volume, if_exists=not is_needed),)
 
 
-def _plan_expiry(desired: PipelineSpec, record: RunState, *, moment: str) -> tuple[Action, ...]:
+def _plan_expiry(desired: PipelineSpec, record: RunState, now: str) -> tuple[Action, ...]:
     """Delete the Pipeline when its time to live is over."""
     if desired.ttl_s is None or record.outcome is None or record.finished_at is None:
         return ()
-    if parse_time(record.finished_at) + timedelta(seconds=desired.ttl_s) > parse_time(moment):
+    if parse_time(record.finished_at) + timedelta(seconds=desired.ttl_s) > parse_time(now):
         return ()
     return (Delete("Pipeline", desired.name, desired.uid),)
 

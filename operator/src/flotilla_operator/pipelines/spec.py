@@ -189,7 +189,7 @@ def check(spec: Mapping[str, Any]) -> None:
         schedule.check(spec["schedule"])
     for role in ("driver", "executors"):
         if memory_bytes(spec, role) < _MEMORY_MIN:
-            raise ValueError(f"spec.{role}.memory must be at least 1Gi")
+            raise ValueError(f"spec.{role}.memory is {spec[role]['memory']}: must be at least 1Gi")
     _check_settings(spec)
 
 

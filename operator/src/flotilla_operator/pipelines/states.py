@@ -191,7 +191,7 @@ def stop_reason(desired: PipelineSpec, pod: Pod) -> str | None:
 def end_attempt(desired: PipelineSpec, before: RunState, now: datetime, *, at: str, failure: str | None) -> RunState:
     """Record the end of an attempt, successful if there is no failure."""
     ran_s = (parse_time(at) - parse_time(before.started_at)).total_seconds() if before.started_at else 0
-    was_steady = desired.mode == STREAM and ran_s >= BACKOFF_RESET_S  # a batch has no result before its end
+    was_steady = desired.mode == STREAM and ran_s >= BACKOFF_RESET_S  # not a batch: it has no result before its end
     failures = 0 if failure is None else (1 if was_steady else before.failures + 1)
     is_retry = is_retried(desired, failures)
     outcome = None if is_retry else (SUCCEEDED if failure is None else FAILED)
@@ -244,7 +244,7 @@ def is_retried_after_change(desired: PipelineSpec, record: RunState) -> bool:
 
 
 def due_run(desired: PipelineSpec, before: RunState, now: datetime) -> str | None:
-    """Return the scheduled time of a run that is due, empty without a schedule; None if none is due."""
+    """Return the scheduled time of a run that is due, or None if none is due. Without a schedule, it is empty."""
     if desired.cron is None:
         return "" if before.run_fingerprint != desired.fingerprint else None
     if before.run > 0 and before.outcome is None:
