@@ -8,10 +8,11 @@ import sys
 import uvloop
 
 from flotilla_broker.api.app import make_app
+from flotilla_broker.engine import ReplicaMetaInvalid
+from flotilla_broker.heartbeats import HeartbeatSender
 from flotilla_broker.identity import IdentityInvalid
 from flotilla_broker.log import LogError
 from flotilla_broker.peer_names import show_names
-from flotilla_broker.registration import Registration
 from flotilla_broker.server import Broker
 from flotilla_broker.settings import Settings, load_settings
 from flotilla_server import logs, open_files
@@ -50,6 +51,10 @@ async def serve(settings: Settings, tls: Tls) -> int:
     try:
         sock = listen(settings.host, settings.port)
         await broker.start(sock.getsockname()[1])
+    except ReplicaMetaInvalid as error:
+        logger.critical("cannot start replicas path=%s error=%r", str(settings.data), str(error))
+        await broker.close()
+        return _EXIT_LOG
     except OSError as error:
         logger.critical("cannot listen error=%r", str(error))
         await broker.close()
@@ -67,10 +72,10 @@ async def serve(settings: Settings, tls: Tls) -> int:
             await broker.transfer_all_leaderships()
         broker.stop_serving()
 
-    registering = asyncio.create_task(Registration.of(broker, tls.client).run()) if settings.managers else None
+    heartbeats = asyncio.create_task(HeartbeatSender.of(broker, tls.client).run()) if settings.managers else None
     code = await run(server, [sock], stop, before_close, tls)
-    if registering is not None:
-        registering.cancel()
+    if heartbeats is not None:
+        heartbeats.cancel()
     await broker.close()
     return code
 

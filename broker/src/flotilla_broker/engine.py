@@ -28,6 +28,13 @@ from flotilla_broker.raft.snapshot_receive import UNFINISHED
 logger = logging.getLogger(__name__)
 
 
+class ReplicaMetaInvalid(Exception):
+    """The metadata of a replica cannot be decoded, for example because a later version wrote it.
+
+    The broker does not start: without the replica, managers would order an empty one, which could vote twice in a term.
+    """
+
+
 class ReplicaBroken(Exception):
     """The replica is out of service: its group is quarantined, or an unexpected error stopped it.
 
@@ -120,19 +127,14 @@ class Engine:
     # -- replicas -----------------------------------------------------------------------------------------
 
     def recover(self, now: float) -> None:
-        """Start the replicas in the log. Incomplete snapshots are dropped."""
+        """Start the replicas in the log. Incomplete snapshots are dropped. Raises ReplicaMetaInvalid."""
         for number, group in list(self.log.groups.items()):
             if group.meta == UNFINISHED:
                 self.log.drop_group(number)
                 continue
             if type_of(group.meta) == "broker":
                 continue  # identity and addresses of this broker, see `identity.py`
-            try:
-                meta = ReplicaMeta.from_bytes(group.meta)
-            except msgspec.DecodeError as error:
-                logger.error("replica not started, its metadata cannot be read group=%d error=%s", number, error)  # noqa: TRY400
-                continue
-            self._start(meta, number, now)
+            self._start(_read_meta(number, group.meta), number, now)
 
     def open(self, meta: ReplicaMeta, now: float) -> Partition:
         """Start a new replica, or update the metadata of the existing one.
@@ -284,11 +286,11 @@ class Engine:
             self._take_out_of_service(key, partition, error)
 
     def campaign(self, now: float, key: bytes) -> None:
-        """Let a replica start an election at once."""
+        """Let a replica start a pre-vote at once, and an election if a majority would vote for it."""
         self._isolate(key, self.partitions[key], lambda raft: raft.campaign(now))
         self.schedule(key)
 
-    def stop_group(self, number: int, error: Exception) -> None:
+    def take_out_of_service(self, number: int, error: Exception) -> None:
         """Take a replica out of service because its log cannot be read."""
         key = self._by_number.get(number)
         partition = self.partitions.get(key) if key is not None else None
@@ -367,6 +369,17 @@ class Engine:
         if at < self._timer_of.get(key, inf):
             self._timer_of[key] = at
             heapq.heappush(self._timers, (at, key))
+
+
+def _read_meta(number: int, data: bytes) -> ReplicaMeta:
+    """Decode the metadata of a replica; raises ReplicaMetaInvalid."""
+    try:
+        return ReplicaMeta.from_bytes(data)
+    except msgspec.DecodeError as error:
+        raise ReplicaMetaInvalid(
+            f"cannot decode the metadata of the replica in group {number} of the log: {error}; was it written by a "
+            f"later version? Start that version again"
+        ) from error
 
 
 def _key_of(meta_bytes: bytes) -> GroupKey | None:

@@ -98,7 +98,12 @@ class Broker:
         return cls(settings, log, identity, access, on_failure)
 
     async def start(self, port: int) -> None:
-        """Start the replicas in the data folder, listen for other brokers and dial them. Clients use `port`."""
+        """Start the replicas in the data folder, listen for other brokers and dial them. Clients use `port`.
+
+        Raises:
+            ReplicaMetaInvalid: this version cannot decode a replica in the data folder.
+            OSError: the port for other brokers cannot be used.
+        """
         self.engine.recover(self._loop.time())
         self.is_recovered = True
         self._load_address_book()
@@ -252,7 +257,7 @@ class Broker:
         try:
             entries = await self._driver.read(number, index, bytes_max=bytes_max)
         except (EntryDamaged, GroupQuarantined) as error:
-            self.engine.stop_group(number, error)
+            self.engine.take_out_of_service(number, error)
         except LogError as error:
             logger.info("cannot read entry for a follower group=%d index=%d error=%r", number, index, str(error))
             done(None)
@@ -265,7 +270,7 @@ class Broker:
         try:
             return await self._driver.read(number, index, bytes_max=bytes_max)
         except (EntryDamaged, GroupQuarantined) as error:
-            self.engine.stop_group(number, error)
+            self.engine.take_out_of_service(number, error)
             self.wake()
             raise
 

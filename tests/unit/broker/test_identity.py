@@ -4,10 +4,12 @@ import logging
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from flotilla_broker.engine import Engine, ReplicaMetaInvalid
 from flotilla_broker.identity import (
     BrokerAddress,
     ForeignCluster,
@@ -19,7 +21,10 @@ from flotilla_broker.identity import (
     open_data_folder,
 )
 from flotilla_broker.log import Log, LogConfig
+from flotilla_broker.partition.config import PartitionConfig
+from flotilla_broker.peer_batches import PeerBatches
 from flotilla_broker.peer_names import PeerNames
+from flotilla_broker.raft import RaftConfig
 
 CONFIG = LogConfig(segment_bytes=1 << 16, entry_bytes_max=4000)
 ADDRESS = BrokerAddress("host", 1, "peer", 2)
@@ -151,6 +156,26 @@ def test_metadata_of_a_later_version_is_kept(tmp_path: Path) -> None:
         reopen(tmp_path, None)
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
     assert identity.id
+
+
+def test_replica_of_a_later_version_stops_the_start(tmp_path: Path) -> None:
+    """Guarantee 1: without it, managers would order an empty replica, which could vote twice in a term."""
+    log, _ = reopen(tmp_path, None)
+    log.create_group(msgspec.msgpack.encode({"type": "replica", "topic": "orders", "rack": "a"}))
+    engine = Engine(
+        log,
+        PeerBatches(lambda _: None),
+        cast("Any", None),  # it reads for leaders only
+        me=A,
+        config=PartitionConfig(),
+        raft_config=RaftConfig(),
+        clock_ms=lambda: 0,
+        random_float=lambda: 0.5,
+    )
+    with pytest.raises(ReplicaMetaInvalid, match=r"group 2 of the log: .*later version"):
+        engine.recover(0.0)
+    assert engine.broken == {}
+    log.close()
 
 
 def test_log_lines_name_other_brokers(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_leader_with_unreadable_entries_leaves_service_and_is_replaced() -> None
     """Damage that a read detects is reported to the group, which then acknowledges nothing more."""
     net, nodes = quiesced()
     leader, *others = nodes
-    leader.engine.stop_group(leader.partition.log.number, EntryDamaged(1, 1, "segment 1"))
+    leader.engine.take_out_of_service(leader.partition.log.number, EntryDamaged(1, 1, "segment 1"))
     assert "damaged" in leader.engine.broken[net.key][1]
     net.wait(RAFT.election_s_max + 1)
     assert any(node.raft.is_leader for node in others)

@@ -45,8 +45,9 @@ from flotilla_broker.raft.messages import (
 from flotilla_broker.raft.port import Port, StateMachine
 from flotilla_broker.raft.snapshot_receive import SnapshotReceiver
 
-_DISCONNECTED = 0.1  # of election_s_min: the election timeout after the connection to the leader is lost
-_LEADERLESS = 0.3  # ... and after a start without a leader
+# Shares of election_s_min: the election timeout in two cases in which there is probably no leader.
+_TIMEOUT_SHARE_LEADER_LOST = 0.1  # the connection to the leader was lost
+_TIMEOUT_SHARE_NO_LEADER = 0.3  # another member connected, and no leader is known
 
 
 class RaftGroup:
@@ -168,7 +169,7 @@ class RaftGroup:
             self._leadership.connect(peer)
             self._leadership.run(now, self.commit_index)
         elif self._core.leader is None:
-            self.member.shorten_election_timeout(now, _LEADERLESS * self.member.config.election_s_min)
+            self.member.shorten_election_timeout(now, _TIMEOUT_SHARE_NO_LEADER * self.member.config.election_s_min)
 
     def disconnect(self, now: float, peer: str) -> None:
         """The connection to a member was lost. If it was the leader, the election timeout is shortened."""
@@ -177,18 +178,18 @@ class RaftGroup:
         self._snapshots.drop_from(peer)
         if peer == self._core.leader and not self.is_leader:
             self.member.is_quiesced = False
-            self.member.shorten_election_timeout(now, _DISCONNECTED * self.member.config.election_s_min)
+            self.member.shorten_election_timeout(now, _TIMEOUT_SHARE_LEADER_LOST * self.member.config.election_s_min)
 
     def receive(self, now: float, peer: str, message: Message) -> None:
         """Handle a message of a member. Raises EntryInvalid."""
         if peer in self.peers:
             self._wake(now)
             self._handlers[type(message)](now, peer, message)
-            self._observe(now)
+            self._apply_core_changes(now)
 
     def durable(self, now: float) -> None:
         """A flush made more of this log durable."""
-        self._observe(now)
+        self._apply_core_changes(now)
 
     def run(self, now: float) -> bool:
         """Start elections, send heartbeats and entries. Return True if there is more to send."""
@@ -198,12 +199,12 @@ class RaftGroup:
             self._wake(now)
         if self._leadership is not None:
             self._core.tick(now)
-            self._observe(now)
+            self._apply_core_changes(now)
         if self._leadership is not None:
             return self._leadership.run(now, self.commit_index)
         if now >= self._core.election_at and not self.is_leader:
             self._elections.start(now)
-            self._observe(now)
+            self._apply_core_changes(now)
         return False
 
     def campaign(self, now: float) -> None:
@@ -214,7 +215,7 @@ class RaftGroup:
         """
         if not self.member.leader_is_alive(now) and not self._elections.is_pre_voting(now):
             self._elections.start(now)
-            self._observe(now)
+            self._apply_core_changes(now)
 
     def propose(self, payload: Buffer, next_offset: int, time_ms: int) -> int:
         """Append an entry as the leader; return its index. The caller has checked the disk space (`Log.admit`)."""
@@ -294,7 +295,7 @@ class RaftGroup:
 
     # -- what follows from an event -----------------------------------------------------------------------
 
-    def _observe(self, now: float) -> None:
+    def _apply_core_changes(self, now: float) -> None:
         """Act on decisions of the core: a new role or leader, a commit."""
         seen = (self._core.role, self._core.term, self._core.leader)
         if seen != self._seen:

@@ -1,4 +1,4 @@
-"""Snapshot snapshot_id, the follower's side.
+"""Snapshot transfer, the follower's side.
 
 The follower writes the snapshot as a separate group of the log. When it is complete, that group replaces the old one
 atomically. Until then, the follower votes and replies with its old log.

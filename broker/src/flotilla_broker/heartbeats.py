@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 TARGET = "/v1/control/heartbeat"
 BODY_BYTES_MAX = 8 << 20
-_ANSWER_BYTES_MAX = TABLE_BYTES_MAX + (1 << 20)
-_ANSWER_S = 2.0
+_RESPONSE_BYTES_MAX = TABLE_BYTES_MAX + (1 << 20)
+_RESPONSE_S = 2.0
 _RETRY_S_MIN = 0.1  # when everything starts, managers are available soon
 _RETRY_S_MAX = 0.5
 _HEADERS = (("content-type", "application/json"),)
@@ -32,7 +32,7 @@ _NULL = b"null"
 _SERVER_ERRORS = 500
 
 
-class _Accepted(msgspec.Struct):
+class _AcceptedResponse(msgspec.Struct):
     status: str = "ok"
     writer_epoch: int = 0
     known: bool = True
@@ -52,7 +52,7 @@ class Outcome(Enum):
     UNAVAILABLE = "unavailable"
 
 
-def make_heartbeat(broker: Broker) -> bytes:
+def encode_heartbeat(broker: Broker) -> bytes:
     """Encode the heartbeat of a broker."""
     return msgspec.json.encode(
         {
@@ -65,42 +65,42 @@ def make_heartbeat(broker: Broker) -> bytes:
     )
 
 
-class Registration:
+class HeartbeatSender:
     """Sends heartbeats until it is cancelled.
 
-    `make` encodes a heartbeat. `accepted` is called when a manager accepted one. `on_table` gets the writer epoch and
-    the access table of the response, if any. `secret` authenticates this broker as a server.
+    `encode` encodes a heartbeat. `on_accepted` is called when a manager accepted one. `on_access_table` gets the writer
+    epoch and the access table of the response, if any. `secret` authenticates this broker as a server.
     """
 
     def __init__(
         self,
         managers: Sequence[str],
-        make: Callable[[], bytes],
-        accepted: Callable[[], None],
+        encode: Callable[[], bytes],
+        on_accepted: Callable[[], None],
         *,
         interval_s: float,
         tls: SSLContext | None = None,
         secret: bytes | None = None,
-        on_table: Callable[[int, bytes], Awaitable[None]] | None = None,
+        on_access_table: Callable[[int, bytes], Awaitable[None]] | None = None,
     ) -> None:
         self._managers = list(managers)  # the one that answered last comes first
-        self._make = make
-        self._accepted = accepted
+        self._encode = encode
+        self._on_accepted = on_accepted
         self._interval_s = interval_s
-        self._on_table = on_table
+        self._on_access_table = on_access_table
         shown = () if secret is None else (("authorization", f"Bearer {system_token(secret)}"),)
         self._headers = (*_HEADERS, *shown)
-        self._pool = Pool(open_max=1, bytes_max=_ANSWER_BYTES_MAX, tls=tls)
+        self._pool = Pool(open_max=1, bytes_max=_RESPONSE_BYTES_MAX, tls=tls)
         self._state: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, broker: Broker, tls: SSLContext | None = None) -> "Registration":
+    def of(cls, broker: Broker, tls: SSLContext | None = None) -> "HeartbeatSender":
         """Send heartbeats of a broker to the managers in its settings; `tls` verifies them."""
 
-        def accepted() -> None:
+        def on_accepted() -> None:
             broker.is_registered = True
 
-        async def on_table(writer_epoch: int, table: bytes) -> None:
+        async def on_access_table(writer_epoch: int, table: bytes) -> None:
             if broker.access is not None:
                 is_stale = writer_epoch < broker.identity.writer_epoch  # of a replaced writer
                 await broker.access.update(b"" if is_stale else table)
@@ -108,12 +108,12 @@ class Registration:
         settings = broker.settings
         return cls(
             settings.managers,
-            lambda: make_heartbeat(broker),
-            accepted,
+            lambda: encode_heartbeat(broker),
+            on_accepted,
             interval_s=settings.manager_heartbeat_s,
             tls=tls,
             secret=settings.secret,
-            on_table=on_table,
+            on_access_table=on_access_table,
         )
 
     async def run(self) -> None:
@@ -139,7 +139,7 @@ class Registration:
 
     async def _send_heartbeat(self) -> Outcome:
         """Try managers in turn until one accepts or rejects the heartbeat."""
-        body = self._make()
+        body = self._encode()
         if len(body) > BODY_BYTES_MAX:
             self._log_change(
                 logging.ERROR, ("too large",), f"heartbeat too large bytes={len(body)} limit={BODY_BYTES_MAX}"
@@ -149,7 +149,7 @@ class Registration:
         for _ in range(len(self._managers)):
             manager = self._managers[0]
             try:
-                response = await self._pool.request(manager, "POST", TARGET, body, self._headers, _ANSWER_S)
+                response = await self._pool.request(manager, "POST", TARGET, body, self._headers, _RESPONSE_S)
             except Disconnected as error:
                 reason = str(error)
             else:
@@ -167,11 +167,11 @@ class Registration:
             return f"status {response.status}"
         try:
             if response.status == _OK:
-                accepted = msgspec.json.decode(response.body, type=_Accepted)
-                self._accepted()
-                if self._on_table is not None:
-                    table = bytes(accepted.access)
-                    await self._on_table(accepted.writer_epoch, b"" if table == _NULL else table)
+                decoded = msgspec.json.decode(response.body, type=_AcceptedResponse)
+                self._on_accepted()
+                if self._on_access_table is not None:
+                    table = bytes(decoded.access)
+                    await self._on_access_table(decoded.writer_epoch, b"" if table == _NULL else table)
                 self._log_change(logging.INFO, ("accepted", manager), f"heartbeat accepted manager={manager}")
             else:
                 error_body = msgspec.json.decode(response.body, type=_Error)

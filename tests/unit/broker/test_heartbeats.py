@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flotilla_broker.registration import BODY_BYTES_MAX, TARGET, Registration, make_heartbeat, retry_s
+from flotilla_broker.heartbeats import BODY_BYTES_MAX, TARGET, HeartbeatSender, encode_heartbeat, retry_s
 from flotilla_broker.server import Broker
 from flotilla_broker.settings import Settings
 from support.access import SECRET, SYSTEM, hold, table_of
@@ -31,12 +31,12 @@ class Manager:
 
 
 class Registered:
-    """A registration of a broker, and its results."""
+    """A broker that sends heartbeats, and the results."""
 
     def __init__(self, *managers: str, heartbeat: bytes = b"{}") -> None:
         self.accepted = 0
         self.heartbeat = heartbeat
-        self._task = asyncio.create_task(Registration(managers, self._make, self._accept, interval_s=0.02).run())
+        self._task = asyncio.create_task(HeartbeatSender(managers, self._make, self._accept, interval_s=0.02).run())
 
     def _make(self) -> bytes:
         if not self.heartbeat:
@@ -47,7 +47,7 @@ class Registered:
         self.accepted += 1
 
     async def close(self) -> None:
-        assert not self._task.done(), "the registration keeps running"
+        assert not self._task.done(), "heartbeats continue"
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
@@ -145,10 +145,10 @@ def test_broker_authenticates_as_a_server() -> None:
     async def body() -> None:
         manager = Manager()
         async with serving(manager.serve) as server:
-            registration = Registration(
+            sender = HeartbeatSender(
                 (server.url,), lambda: b"{}", lambda: None, interval_s=0.02, secret=SECRET.encode()
             )
-            task = asyncio.create_task(registration.run())
+            task = asyncio.create_task(sender.run())
             await until(lambda: len(manager.heard) >= 2)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -185,7 +185,7 @@ def test_broker_applies_the_table_of_a_response_and_announces_its_version(
             )
             broker = Broker.open(settings, on_failure=lambda _: None)
             assert broker.access is not None
-            task = asyncio.create_task(Registration.of(broker).run())
+            task = asyncio.create_task(HeartbeatSender.of(broker).run())
             await until(lambda: manager.announced_version == "")
             manager.set_response(5, one.to_builtins())
             await until(lambda: manager.announced_version == one.version)
@@ -210,7 +210,7 @@ def test_broker_applies_the_table_of_a_response_and_announces_its_version(
 def test_broker_without_authentication_requests_no_table(tmp_path: Path) -> None:
     async def body() -> None:
         broker = Broker.open(Settings(data=tmp_path), on_failure=lambda _: None)
-        assert "access" not in json.loads(make_heartbeat(broker))
+        assert "access" not in json.loads(encode_heartbeat(broker))
         await broker.close()
 
     on_loop(body)
@@ -219,7 +219,7 @@ def test_broker_without_authentication_requests_no_table(tmp_path: Path) -> None
 def test_heartbeat_announces_its_interval(tmp_path: Path) -> None:
     async def body() -> None:
         broker = Broker.open(Settings(data=tmp_path, manager_heartbeat_s=2.5), on_failure=lambda _: None)
-        assert json.loads(make_heartbeat(broker))["manager_heartbeat_s"] == 2.5
+        assert json.loads(encode_heartbeat(broker))["manager_heartbeat_s"] == 2.5
         await broker.close()
 
     on_loop(body)
