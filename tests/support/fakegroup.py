@@ -25,13 +25,13 @@ class FakeManagers:
     received: list[str] = field(default_factory=list)
     heartbeat_ms: int = 20
 
-    async def call(self, method: str, target: str, body: Any = None, *, seconds: float) -> Any:  # noqa: ANN401 - any JSON
+    async def call(self, method: str, target: str, body: Any = None, *, timeout_s: float) -> Any:  # noqa: ANN401 - any JSON
         """Respond to a call about the group."""
         what = target.rpartition("/")[2]
         assert (method, target) == ("GET" if what == "offsets" else "POST", f"/v1/groups/g/{what}")
         await asyncio.sleep(0)
         if what in self.unreachable:
-            await asyncio.sleep(min(0.02, seconds))
+            await asyncio.sleep(min(0.02, timeout_s))
             raise ServerUnreachable("connection refused")
         self.received.append(what)
         try:

@@ -105,7 +105,7 @@ def test_manager_without_response_is_tried_last() -> None:
 def test_hanging_manager_leaves_time_for_another() -> None:
     clock = Clock()
     pool = FakePool(lambda asked: clock.taking(asked.timeout_s, LOST)(asked), ok(1))
-    assert run(managers(pool, "http://a:1,http://b:2", clock=clock).call("GET", "/x", seconds=10)) == 1
+    assert run(managers(pool, "http://a:1,http://b:2", clock=clock).call("GET", "/x", timeout_s=10)) == 1
     assert [one.timeout_s for one in pool.asked] == pytest.approx([6.0, 2.4])
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flotilla.client.config import ConsumerConfig
-from flotilla.client.errors import DataInvalid, OffsetOutOfRange, ServerUnreachable, TopicMissing
+from flotilla.client.errors import DataInvalid, FlotillaError, OffsetOutOfRange, ServerUnreachable, TopicMissing
 from flotilla.client.fetcher import Fetcher, check_consecutive
 from flotilla.client.partition_fetch import BatchCursor
 from flotilla.records import BatchInvalid
@@ -230,7 +230,7 @@ def test_fetcher_retries_while_servers_are_unavailable(caplog: pytest.LogCapture
         bench.router.trouble = ServerUnreachable("no response")
         await bench.rest()
         assert bench.fetcher.pop() is None
-        assert "fetch failed, retrying partition=t-0 error=no response" in caplog.text
+        assert "fetch failed, retrying partition=t-0 error='no response'" in caplog.text
         bench.router.trouble = None
         assert await bench.offsets(1) == [0]
 
@@ -248,6 +248,25 @@ def test_missing_topic_raises_after_prefetched_records() -> None:
         assert await bench.offsets(2) == [0, 1]
         with pytest.raises(TopicMissing):
             await bench.next()
+
+    run(test, a_partition(2), config=ConsumerConfig(wait_s=0.01))
+
+
+def test_unexpected_error_of_a_fetch_raises_after_prefetched_records_and_seek_continues() -> None:
+    """No error ends the fetches of a partition silently."""
+
+    async def test(bench: Bench) -> None:
+        await bench.rest()
+        bench.router.trouble = ZeroDivisionError("oops")
+        bench.router.partitions[0].grown.set()
+        await bench.rest()
+        assert await bench.offsets(2) == [0, 1]
+        with pytest.raises(FlotillaError, match="internal error of the client: ZeroDivisionError") as caught:
+            await bench.next()
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        bench.router.trouble = None
+        bench.fetcher.seek(bench.fetches[0], 1)
+        assert await bench.offsets(1) == [1]
 
     run(test, a_partition(2), config=ConsumerConfig(wait_s=0.01))
 

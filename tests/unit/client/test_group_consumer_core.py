@@ -110,9 +110,9 @@ def test_replaced_member_does_not_send_another_join(monkeypatch: pytest.MonkeyPa
         sent: list[str] = []
         call = bench.managers.call
 
-        async def note(method: str, target: str, body: Any = None, *, seconds: float) -> Any:  # noqa: ANN401 - any JSON
+        async def note(method: str, target: str, body: Any = None, *, timeout_s: float) -> Any:  # noqa: ANN401 - any JSON
             sent.append(target.rpartition("/")[2])
-            return await call(method, target, body, seconds=seconds)
+            return await call(method, target, body, timeout_s=timeout_s)
 
         monkeypatch.setattr(bench.managers, "call", note)
         one = await bench.member("me")

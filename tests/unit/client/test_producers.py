@@ -23,8 +23,10 @@ def test_send_waits_for_buffer_space_or_raises_buffer_full() -> None:
         producer = make(engine, buffer_bytes=1000, batch_bytes=1000)
         engine.gate.clear()
         await producer.send("t", bytes(900))
-        with pytest.raises(BufferFull):
-            await producer.send("t", bytes(900), block=False)
+        full = r"the buffer is full: 924 bytes of buffer_bytes=1000 await their outcome; wait for deliveries, or raise"
+        for block, timeout_s in ((False, None), (False, 9.0), (True, 0.0)):
+            with pytest.raises(BufferFull, match=full):
+                await producer.send("t", bytes(900), block=block, timeout_s=timeout_s)
         with pytest.raises(BufferFull, match=r"buffer stayed full for 0\.01 s"):
             await producer.send("t", bytes(900), timeout_s=0.01)
         with pytest.raises(BufferFull) as caught:
@@ -138,9 +140,9 @@ def test_blocking_send_waits_for_buffer_space_or_raises_buffer_full() -> None:
     world = Blocking(buffer_bytes=1000, batch_bytes=1000)
     world.runner.call_soon(world.engine.gate.clear)
     first = world.producer.send("t", bytes(900))
-    with pytest.raises(BufferFull):
+    with pytest.raises(BufferFull, match="the buffer is full: 924 bytes of buffer_bytes=1000 await their outcome"):
         world.producer.send("t", bytes(900), block=False)
-    with pytest.raises(BufferFull):
+    with pytest.raises(BufferFull, match=r"buffer stayed full for 0\.01 s"):
         world.producer.send("t", bytes(900), timeout_s=0.01)
     with pytest.raises(BufferFull) as caught:
         world.producer.send_many("t", [bytes(20), bytes(900)], timeout_s=0.01)

@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 MANAGER = "http://manager"
 BROKERS = tuple(BrokerInfo(f"b{at}", f"http://b{at}") for at in range(3))
+INVALID_URLS = ("b0:9092", "ftp://b0", "http://[::1", "http://b0:port", "http://\u2460.example")
 STORED = Response(200, {}, b'{"base_offset": 7, "append_time_ms": 1}')
 
 
@@ -60,6 +61,7 @@ class FakeNetwork(Pool):
     asked: list[str] = field(default_factory=list)  # names of servers, in order
     targets: list[str] = field(default_factory=list)
     metadata_works: bool = True
+    brokers: tuple[BrokerInfo, ...] = BROKERS
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -72,7 +74,7 @@ class FakeNetwork(Pool):
         self.clock = clock
 
     def metadata(self) -> Metadata:
-        return Metadata(1, "c", () if self.topic is None else (self.topic,), BROKERS)
+        return Metadata(1, "c", () if self.topic is None else (self.topic,), self.brokers)
 
     async def request(self, url: str, _: str, target: str, *__: object, timeout_s: float = 30.0) -> Response:
         await asyncio.sleep(0)
@@ -81,6 +83,8 @@ class FakeNetwork(Pool):
                 return Response(200, {}, msgspec.json.encode(self.metadata()))
             await asyncio.sleep(timeout_s)
             raise TimedOut("no answer", sent=True)
+        if url in INVALID_URLS:
+            return await super().request(url, "GET", target, timeout_s=timeout_s)
         name = url.removeprefix("http://")
         self.asked.append(name)
         self.targets.append(target)
@@ -291,6 +295,39 @@ def test_auto_route_uses_managers_while_no_broker_is_reachable() -> None:
         await network.append()
         assert network.asked[0].startswith("b")
         network.router.close()
+
+    play(test)
+
+
+@pytest.mark.parametrize("url", INVALID_URLS)
+def test_broker_with_an_invalid_url_is_unreachable(url: str) -> None:
+    """The URL comes from a server: requests, and the probe of brokers, try the others."""
+
+    async def test() -> None:
+        brokers = (BrokerInfo("b0", url), *BROKERS[1:])
+        network = FakeNetwork(Route.AUTO, brokers=brokers, answers={"manager": [STORED]})
+        network.answers |= {"b1": [cut(sent=False)], "b2": [cut(sent=False)]}
+        await network.append()
+        assert network.asked == ["b1", "b2", "manager"]
+        network.answers |= {"b1": [STORED], "b2": [STORED]}
+        await asyncio.sleep(31)
+        await network.append()  # the probe runs in the background
+        await asyncio.sleep(1)
+        network.asked.clear()
+        await network.append()
+        assert network.asked in (["b1"], ["b2"])
+
+    play(test)
+
+
+@pytest.mark.parametrize("url", INVALID_URLS)
+def test_request_without_a_valid_broker_url_ends_at_the_deadline(url: str) -> None:
+    async def test() -> None:
+        network = FakeNetwork(brokers=tuple(BrokerInfo(one.id, url) for one in BROKERS))
+        with pytest.raises(DeliveryFailed, match="does not answer"):
+            await network.append(seconds=3.0)
+        with pytest.raises(ServerUnreachable, match="does not answer"):
+            await network.fetch(seconds=3.0)
 
     play(test)
 

@@ -266,7 +266,29 @@ def test_failures_are_logged_in_few_lines(caplog: pytest.LogCaptureFixture) -> N
     asyncio.run(test())
     first, last = caplog.messages
     assert first.startswith("deliveries failed or unknown records=1 last_partition=t-0 last_error=")
-    assert last == "deliveries failed or unknown records=99 last_partition=t-0 last_error=who knows"
+    assert last == "deliveries failed or unknown records=99 last_partition=t-0 last_error='who knows'"
+
+
+def test_close_logs_the_records_without_an_acknowledgement(caplog: pytest.LogCaptureFixture) -> None:
+    """A program that checks no delivery would not notice that they are lost: those in flight, and those not sent."""
+    caplog.set_level(logging.WARNING, "flotilla.client.sender")  # commands of other tests may have raised it
+
+    async def test() -> None:
+        engine = FakeEngine()
+        producer = make(engine, batch_bytes=1000)
+        engine.gate.clear()
+        await producer.send("t", b"in flight")
+        await asyncio.sleep(0.01)
+        await producer.send_many("t", [bytes(600)] * 5)
+        await producer.close(timeout_s=0.01)
+        assert producer.stats == (0, 5, 1, 0, 0, 6)
+
+    asyncio.run(test())
+    first, last = caplog.messages
+    assert first.startswith("deliveries failed or unknown records=1 last_partition=t-0 ")
+    assert first.endswith("last_error='the producer was closed before the server responded'")
+    assert last.startswith("deliveries failed or unknown records=5 last_partition=t-0 ")
+    assert last.endswith("last_error='the producer was closed before the records were sent'")
 
 
 def test_internal_error_is_an_unknown_outcome_and_the_sender_continues(caplog: pytest.LogCaptureFixture) -> None:

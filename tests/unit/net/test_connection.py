@@ -86,6 +86,18 @@ def test_unknown_host_sent_nothing() -> None:
     on_loop(body)
 
 
+def test_host_that_no_header_can_have_sent_nothing() -> None:
+    """Resolvers accept such a host: here, they read the first character as a digit."""
+
+    async def body() -> None:
+        async with serving(always(OK)) as server:
+            with pytest.raises(Disconnected, match="cannot connect to") as caught:
+                await Connection.open(server.url.replace("127", "\u246027"))
+        assert not caught.value.sent
+
+    on_loop(body)
+
+
 @both_loops
 def test_outcome_is_unknown_if_the_connection_ends_before_the_response(new_loop: NewLoop) -> None:
     async def body() -> None:

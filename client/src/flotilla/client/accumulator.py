@@ -55,7 +55,6 @@ class Accumulator:
     ) -> None:
         """Create an empty accumulator. `wake` and `clock` are called from any thread."""
         self._batch_bytes = batch_bytes
-        self._bytes_max = buffer_bytes
         self._linger_s = linger_s
         self._compression = compression
         self._wake = wake
@@ -67,6 +66,7 @@ class Accumulator:
         self._room_callbacks: list[Callable[[], object]] = []
         self._flushes = 0
         self.bytes = 0
+        self.bytes_max = buffer_bytes
         self.releases = 0  # number of times that buffer space was released
         self.closed_error: Callable[[], FlotillaError] | None = None  # set by `close`: the error of every later add
         _accumulators.add(self)
@@ -103,7 +103,7 @@ class Accumulator:
             topic = self._topics.get(name)
             if topic is None:
                 raise TopicUnknown
-            if self.bytes + size > self._bytes_max and self.bytes:
+            if self.bytes + size > self.bytes_max and self.bytes:
                 if size + BATCH_OVERHEAD_BYTES > topic.bytes_limit:
                     topic.check_alone(value, key, headers, timestamp_ms)
                 return None
@@ -164,7 +164,7 @@ class Accumulator:
 
     def _move(self, topic: TopicQueues, records: BulkSend, group: PartitionRecords) -> PartitionQueue | None:
         """Move as many records as fit into one batch, and return its queue; None if the buffer is full."""
-        room = self._bytes_max - self.bytes if self.bytes else max(self._bytes_max, group.next_bytes)
+        room = self.bytes_max - self.bytes if self.bytes else max(self.bytes_max, group.next_bytes)
         if group.next_bytes > room:
             return None
         queue = None if group.partition is None else topic.queue(group.partition)

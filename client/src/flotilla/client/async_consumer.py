@@ -64,7 +64,7 @@ class AsyncConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._core.close(is_finished=kind is None)
+        await self._core.close(is_last_processed=kind is None)
 
     async def start_now(self) -> None:
         """Start, unless it has started. Raises Refused, ServerUnreachable."""

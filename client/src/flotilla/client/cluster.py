@@ -110,7 +110,7 @@ class ManagerClient:
         target: str,
         body: object = None,
         *,
-        seconds: float | None = None,
+        timeout_s: float | None = None,
         repeatable: bool = True,
     ) -> Any:  # noqa: ANN401 - any JSON
         """Send a request and return the JSON of the response. Raises Refused, ServerUnreachable.
@@ -122,7 +122,7 @@ class ManagerClient:
             target,
             b"" if body is None else msgspec.json.encode(body),
             () if body is None else (_JSON,),
-            deadline=self._clock() + (seconds or self._config.request_s),
+            deadline=self._clock() + (timeout_s or self._config.request_s),
             repeatable=repeatable,
         )
         try:
@@ -240,9 +240,9 @@ class Cluster:
         """Return a topic; fetch it if it is not cached. Raises TopicMissing, Refused, ServerUnreachable."""
         return self._topics.get(name) or await self.refresh(name)
 
-    async def refresh(self, name: str, seconds: float = _METADATA_S) -> TopicInfo:
+    async def refresh(self, name: str, timeout_s: float = _METADATA_S) -> TopicInfo:
         """Fetch the metadata of a topic; concurrent calls share one request."""
-        return await asyncio.shield(self._start_refresh(name, seconds))
+        return await asyncio.shield(self._start_refresh(name, timeout_s))
 
     async def force_refresh(self, name: str) -> TopicInfo:
         """Fetch the metadata of a topic with a request that starts after this call."""
@@ -251,10 +251,10 @@ class Cluster:
             await asyncio.wait((in_flight,))
         return await self.refresh(name)
 
-    def _start_refresh(self, name: str, seconds: float) -> asyncio.Task[TopicInfo]:
+    def _start_refresh(self, name: str, timeout_s: float) -> asyncio.Task[TopicInfo]:
         task = self._refreshing.get(name)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._refresh(name, seconds))
+            task = asyncio.get_running_loop().create_task(self._refresh(name, timeout_s))
             self._refreshing[name] = task
             task.add_done_callback(
                 lambda done: (self._refreshing.pop(name, None), done.cancelled() or done.exception())
@@ -265,8 +265,8 @@ class Cluster:
         """Fetch the metadata of a topic in the background; errors are ignored."""
         self._start_refresh(name, _METADATA_S)
 
-    async def _refresh(self, name: str, seconds: float) -> TopicInfo:
-        response = await self._managers.call("GET", f"/v1/metadata?topic={quote(name, safe='')}", seconds=seconds)
+    async def _refresh(self, name: str, timeout_s: float) -> TopicInfo:
+        response = await self._managers.call("GET", f"/v1/metadata?topic={quote(name, safe='')}", timeout_s=timeout_s)
         metadata = read_as(Metadata, response)
         self.update(metadata)
         for topic in metadata.topics:

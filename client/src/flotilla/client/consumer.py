@@ -33,7 +33,7 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._runner.run(self._core.close(is_finished=kind is None))
+        self._runner.run(self._core.close(is_last_processed=kind is None))
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
         """Close the consumer; in a group with automatic commits, commit the processed records and leave."""

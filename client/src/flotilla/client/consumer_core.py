@@ -19,7 +19,7 @@ from typing import Any
 from flotilla.client.cluster import TopicInfo
 from flotilla.client.config import ConsumerConfig
 from flotilla.client.engine import Engine
-from flotilla.client.errors import ClientClosed, ConfigInvalid, FlotillaError, TopicMissing
+from flotilla.client.errors import ClientClosed, ConfigInvalid, FlotillaError, TopicMissing, to_flotilla_error
 from flotilla.client.fetcher import Fetcher
 from flotilla.client.group_client import GroupClient
 from flotilla.client.partition_fetch import BatchCursor, PartitionFetch
@@ -36,7 +36,7 @@ from flotilla.client.positions import (
 CLOSE_S = 10.0
 _DISCOVERY_INTERVAL_S = 5.0  # interval of metadata refreshes that find new partitions
 
-log = logging.getLogger("flotilla.client")
+logger = logging.getLogger(__name__)
 
 
 class ChangeKind(Enum):
@@ -59,8 +59,11 @@ class AssignmentChange:
         """The partitions that changed."""
         return [fetch.topic_partition for fetch in self.fetches]
 
-    def without_stale(self) -> "AssignmentChange":
-        """Return the change without outdated partitions: the user may poll long after it happened."""
+    def take_current(self) -> "AssignmentChange":
+        """Return the change without outdated partitions, and mark the others as announced.
+
+        The user may poll long after the change happened.
+        """
         if self.kind is ChangeKind.LOST:
             return AssignmentChange(self.kind, tuple(fetch for fetch in self.fetches if fetch.is_announced))
         fetches = tuple(fetch for fetch in self.fetches if not fetch.is_lost)
@@ -120,6 +123,7 @@ class ConsumerCore:
     async def subscribe(self) -> None:
         """Open all partitions of the subscription. Raises Refused, ServerUnreachable."""
         partitions = await self.find_partitions()
+        self.keep_initial_partitions(partitions)
         committed = (
             {} if self.group_client is None else await self.group_client.load_offsets(self.engine.config.request_s)
         )
@@ -135,16 +139,17 @@ class ConsumerCore:
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.error = (
-                error if isinstance(error, FlotillaError) else FlotillaError(f"internal error of the client: {error!r}")
-            )
+            self.error = to_flotilla_error(error)
             self.wake()
 
-    async def close(self, timeout_s: float = CLOSE_S, *, is_finished: bool = True) -> None:
-        """Close the consumer, after a last automatic commit; `is_finished`: the last record is processed."""
+    async def close(self, timeout_s: float = CLOSE_S, *, is_last_processed: bool = True) -> None:
+        """Close the consumer, after a last automatic commit.
+
+        `is_last_processed`: the record that was returned last is processed, too.
+        """
         if self.is_closed:
             return
-        if is_finished:
+        if is_last_processed:
             self.mark_processed()
         self.cancel_tasks()
         try:
@@ -153,7 +158,7 @@ class ConsumerCore:
                     await self.auto_commit(list(self.fetcher.fetches.values()))
                 await self.leave()
         except TimeoutError:
-            log.warning("final commit timed out group=%s timeout_s=%s", self.subscription.group, timeout_s)
+            logger.warning("final commit timed out group=%s timeout_s=%s", self.subscription.group, timeout_s)
         finally:
             self.is_closed = True
             self.fetcher.close()
@@ -267,8 +272,8 @@ class ConsumerCore:
 
     async def ends(self) -> dict[TopicPartition, int]:
         """Return the current next offset of each partition. Raises Refused, ServerUnreachable."""
-        fetches, seconds = self.get_fetches(), self.engine.config.request_s
-        found = await asyncio.gather(*(self._resolve(one.topic, one.index, LATEST, seconds) for one in fetches))
+        fetches, timeout_s = self.get_fetches(), self.engine.config.request_s
+        found = await asyncio.gather(*(self._resolve(one.topic, one.index, LATEST, timeout_s) for one in fetches))
         return {fetch.topic_partition: end for fetch, end in zip(fetches, found, strict=True)}
 
     async def lag(self) -> dict[TopicPartition, int]:
@@ -319,9 +324,9 @@ class ConsumerCore:
         self.fetcher.remove(fetch)
         self._committed.pop(fetch, None)
 
-    async def _auto_commit_loop(self, seconds: float) -> None:
+    async def _auto_commit_loop(self, interval_s: float) -> None:
         while True:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(interval_s)
             await self.auto_commit(list(self.fetcher.fetches.values()))
 
     async def auto_commit(self, fetches: Iterable[PartitionFetch]) -> None:
@@ -329,19 +334,19 @@ class ConsumerCore:
         try:
             await self.commit_processed(fetches)
         except FlotillaError as error:
-            log.warning("automatic commit failed, retrying group=%s error=%s", self.subscription.group, error)
+            logger.warning("automatic commit failed, retrying group=%s error=%r", self.subscription.group, str(error))
 
     # -- partitions -----------------------------------------------------------------------------------------
 
     async def open_partitions(
-        self, partitions: Iterable[TopicIdPartition], committed: Mapping[TopicPartition, int], seconds: float
+        self, partitions: Iterable[TopicIdPartition], committed: Mapping[TopicPartition, int], timeout_s: float
     ) -> list[PartitionFetch]:
         """Fetch partitions from the committed offset, else from the start option. Raises Refused, ServerUnreachable."""
         wanted = list(partitions)
         topics = [await self._find(tp) for tp in wanted]
         found = await asyncio.gather(
             *(
-                self._find_start(topic, tp, committed.get(tp.topic_partition), seconds)
+                self._find_start(topic, tp, committed.get(tp.topic_partition), timeout_s)
                 for topic, tp in zip(topics, wanted, strict=True)
             )
         )
@@ -353,19 +358,20 @@ class ConsumerCore:
             fetches.append(fetch)
         return fetches
 
-    async def _find_start(self, topic: TopicInfo, tp: TopicIdPartition, committed: int | None, seconds: float) -> int:
+    async def _find_start(self, topic: TopicInfo, tp: TopicIdPartition, committed: int | None, timeout_s: float) -> int:
         if committed is not None:
             return committed
         # A partition that was added after the start is read from its first record, also with start="latest".
         query = self.subscription.query if tp in self._initial_partitions else EARLIEST
-        return await self._resolve(topic, tp.partition, query, seconds)
+        return await self._resolve(topic, tp.partition, query, timeout_s)
 
-    async def _resolve(self, topic: TopicInfo, index: int, query: str, seconds: float) -> int:
+    async def _resolve(self, topic: TopicInfo, index: int, query: str, timeout_s: float) -> int:
         """Resolve a start query to an offset, so that retries of a fetch use the same one."""
         is_earliest = query == EARLIEST
-        resolved = LATEST if is_earliest else query  # its response has no records
-        deadline = self.engine.clock() + seconds
-        found = await self.engine.router.fetch(topic, index, resolved, max_bytes=1, wait_s=0.0, deadline=deadline)
+        # The response to LATEST has the first offset, too, and no records.
+        sent_query = LATEST if is_earliest else query
+        deadline = self.engine.clock() + timeout_s
+        found = await self.engine.router.fetch(topic, index, sent_query, max_bytes=1, wait_s=0.0, deadline=deadline)
         return found.first_offset if is_earliest else found.offset
 
     async def _find(self, tp: TopicIdPartition) -> TopicInfo:
@@ -387,8 +393,11 @@ class ConsumerCore:
             all_ = range(len(topic.partitions))
             some = all_ if self.subscription.partitions is None else self.subscription.partitions[name]
             found += [TopicIdPartition(name, topic.id, at) for at in some]
-        self._initial_partitions = self._initial_partitions or frozenset(found)
         return found
+
+    def keep_initial_partitions(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Keep the partitions of the first start, also if that start fails: only they start at the start option."""
+        self._initial_partitions = self._initial_partitions or frozenset(partitions)
 
     async def _discover_partitions(self) -> None:
         """Open partitions that are added to the topics, from their first record."""

@@ -46,6 +46,15 @@ class FlotillaError(Exception):
             cls.__module__ = PUBLIC_MODULE
 
 
+def to_flotilla_error(error: BaseException) -> FlotillaError:
+    """Return an error of this hierarchy: the error itself, or an internal error that it caused."""
+    if isinstance(error, FlotillaError):
+        return error
+    found = FlotillaError(f"internal error of the client: {error!r}")
+    found.__cause__ = error
+    return found
+
+
 class ConfigInvalid(FlotillaError, ValueError):
     """An argument violates a rule; the message names both. No request was sent."""
 

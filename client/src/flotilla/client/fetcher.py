@@ -25,9 +25,9 @@ from flotilla.client.errors import (
     DataInvalid,
     FlotillaError,
     OffsetOutOfRange,
-    Refused,
     ServerUnreachable,
     TopicMissing,
+    to_flotilla_error,
 )
 from flotilla.client.partition_fetch import BatchCursor, CompletedFetch, PartitionFetch
 from flotilla.client.positions import ConsumerBatch, TopicPartition
@@ -37,7 +37,7 @@ from flotilla.records import BatchHeader, BatchInvalid, decode, split
 _LOG_AFTER_S = 30.0  # time without a response before it is logged; fetches are retried without limit
 _RETRY_S = 0.5  # pause after a failed fetch
 
-log = logging.getLogger("flotilla.client")
+logger = logging.getLogger(__name__)
 
 
 class Fetcher:
@@ -184,16 +184,17 @@ class Fetcher:
             self._start_task(fetch, fetch.position)
 
     async def _run(self, fetch: PartitionFetch) -> None:
+        """Fetch a partition until it is cancelled. `pop` raises any error: without its task, no record would follow."""
         try:
             while True:
                 await fetch.has_room.wait()
                 await self._fetch_once(fetch)
                 if fetch.buffered_bytes > self._share() // 2:
                     fetch.has_room.clear()
-        except Refused as error:
-            self._fail(fetch, error)
         except BatchInvalid as error:
             self._fail(fetch, DataInvalid(f"{fetch.topic_partition}: invalid fetch response: {error}"))
+        except Exception as error:  # noqa: BLE001 - `pop` raises it
+            self._fail(fetch, to_flotilla_error(error))
 
     async def _fetch_once(self, fetch: PartitionFetch) -> None:
         wait_s, bytes_max = self._config.wait_s, max(1, self._share() - fetch.buffered_bytes)
@@ -211,7 +212,7 @@ class Fetcher:
         except (ServerUnreachable, TopicMissing) as error:
             if isinstance(error, TopicMissing) and not self._retries_missing_topic:
                 raise
-            log.warning("fetch failed, retrying partition=%s error=%s", fetch.topic_partition, error)
+            logger.warning("fetch failed, retrying partition=%s error=%r", fetch.topic_partition, str(error))
             await asyncio.sleep(_RETRY_S)
         else:
             self._put(fetch, fetched)
@@ -233,7 +234,7 @@ class Fetcher:
         if self._config.on_gone == OnGone.RAISE:
             raise error
         to = error.first_offset if self._config.on_gone == OnGone.EARLIEST else error.next_offset
-        log.warning(
+        logger.warning(
             "offset out of range, position moved partition=%s offset=%d new_offset=%d",
             fetch.topic_partition, fetch.next_fetch_offset, to,
         )  # fmt: skip

@@ -28,7 +28,7 @@ from flotilla.client.positions import Subscription, TopicIdPartition, TopicParti
 _RETRY_S = 0.2  # pause after a failed request
 _LEAVE_TIMEOUT_S = 5.0
 
-log = logging.getLogger("flotilla.client")
+logger = logging.getLogger(__name__)
 
 
 class _OpenPartition(NamedTuple):
@@ -72,7 +72,7 @@ class GroupConsumerCore(ConsumerCore):
 
     async def subscribe(self) -> None:
         """Join the group, and open the assigned partitions. Raises Refused, ServerUnreachable."""
-        await self.find_partitions()
+        self.keep_initial_partitions(await self.find_partitions())
         try:
             response = await self._send(GroupRequest.JOIN, self.engine.config.request_s)
         except ServerUnreachable:
@@ -89,7 +89,7 @@ class GroupConsumerCore(ConsumerCore):
             self._has_left_idle = False
             self.call_soon(self._wakeup.set)
         while isinstance(found := super().poll(), AssignmentChange):
-            if (change := found.without_stale()).fetches:
+            if (change := found.take_current()).fetches:
                 return change
         return found
 
@@ -111,7 +111,7 @@ class GroupConsumerCore(ConsumerCore):
             try:
                 await self._coordinator.call("leave", self._me, min(_LEAVE_TIMEOUT_S, self.config.session_s))
             except FlotillaError as error:
-                log.info("leave request failed group=%s error=%s", self.subscription.group, error)
+                logger.info("leave request failed group=%s error=%r", self.subscription.group, str(error))
 
     async def send_commit(self, offsets: GroupClient, partitions: Mapping[TopicIdPartition, int]) -> None:
         """Send a commit with the member id and generation. Raises Refused, ServerUnreachable."""
@@ -171,11 +171,11 @@ class GroupConsumerCore(ConsumerCore):
         except MemberGone as error:
             self._end_session(member.session, error)
         except ServerUnreachable as error:
-            log.info(
-                "group request failed, retrying group=%s request=%s error=%s",
+            logger.info(
+                "group request failed, retrying group=%s request=%s error=%r",
                 self.subscription.group,
                 request.name.lower(),
-                error,
+                str(error),
             )
             if request is GroupRequest.JOIN:
                 self._member = self._member.with_unanswered_join()
@@ -194,20 +194,20 @@ class GroupConsumerCore(ConsumerCore):
         else:
             self._apply_state(self._member.with_heartbeat(should_sync=response["sync"]))
 
-    async def _send(self, request: GroupRequest, seconds: float) -> Any:  # noqa: ANN401 - any JSON
+    async def _send(self, request: GroupRequest, timeout_s: float) -> Any:  # noqa: ANN401 - any JSON
         """Send a request to the group coordinator. Raises Refused, ServerUnreachable."""
         member, body = self._member, self._me
         match request:
             case GroupRequest.JOIN:
                 timeout_ms = int(self.config.session_s * 1000)
                 body = {"member_id": self._id, "topics": self.subscription.topics, "timeout_ms": timeout_ms}
-                return await self._coordinator.call("join", {**body, "strategy": self._strategy}, seconds)
+                return await self._coordinator.call("join", {**body, "strategy": self._strategy}, timeout_s)
             case GroupRequest.SYNC:
                 return await self._coordinator.call(
-                    "sync", {**body, "owned": [to_json(one) for one in member.owned]}, seconds
+                    "sync", {**body, "owned": [to_json(one) for one in member.owned]}, timeout_s
                 )
             case GroupRequest.HEARTBEAT:
-                return await self._coordinator.call("heartbeat", {**body, "held": len(member.owned)}, seconds)
+                return await self._coordinator.call("heartbeat", {**body, "held": len(member.owned)}, timeout_s)
 
     @property
     def _me(self) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class GroupConsumerCore(ConsumerCore):
         ended = self._member.with_session_ended(session)
         if ended is self._member:
             return
-        log.warning("membership lost group=%s error=%s", self.subscription.group, error)
+        logger.warning("membership lost group=%s error=%r", self.subscription.group, str(error))
         if self._member.is_replaced(error.code, is_id_given=self._is_id_given):
             text = f"another consumer joined group '{self.subscription.group}' with member_id '{self._id}'"
             self.error = MemberGone(text, error.code, error.details)
@@ -290,7 +290,7 @@ class GroupConsumerCore(ConsumerCore):
         self._apply_state(self._member)  # partitions may have been lost or revoked meanwhile
 
     def _retry_soon(self, error: FlotillaError) -> None:
-        log.info("partition start failed, retrying group=%s error=%s", self.subscription.group, error)
+        logger.info("partition start failed, retrying group=%s error=%r", self.subscription.group, str(error))
         self._heartbeat_at = min(self._heartbeat_at, self.engine.clock() + _RETRY_S)
 
     # -- max_poll_s -----------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ class GroupConsumerCore(ConsumerCore):
 
     async def _leave_until_polled(self) -> None:
         """Leave the group, so that other members get the partitions; the next poll rejoins."""
-        log.warning("max_poll_s exceeded, leaving the group group=%s", self.subscription.group)
+        logger.warning("max_poll_s exceeded, leaving the group group=%s", self.subscription.group)
         self._has_left_idle = True
         self._progress = None
         await self.leave()

@@ -61,7 +61,7 @@ class AsyncProducer:
         self._engine = engine
         self._loop = loop
         self._sent = 0
-        self._is_closed = False
+        self._is_closed = False  # `AsyncClient` drops closed producers
         self._accumulator = Accumulator(
             batch_bytes=config.batch_bytes,
             buffer_bytes=config.buffer_bytes,
@@ -161,7 +161,7 @@ class AsyncProducer:
                 return found
             left_s = None if deadline is None else deadline - self._loop.time()
             if not block or (left_s is not None and left_s <= 0):
-                raise _buffer_full(timeout_s if block else 0)
+                raise _buffer_full(self._accumulator, timeout_s if block else None)
             await self._wait_room(releases, left_s)
 
     async def _wait_room(self, releases: int, left_s: float | None) -> None:
@@ -313,7 +313,7 @@ class Producer:
                 return found
             left_s = None if deadline is None else deadline - time.monotonic()
             if not block or (left_s is not None and left_s <= 0):
-                raise _buffer_full(timeout_s if block else 0)
+                raise _buffer_full(self._accumulator, timeout_s if block else None)
             self._runner.check_thread()
             room = OneShotEvent()
             self._accumulator.call_when_room(releases, room.set)
@@ -345,8 +345,14 @@ class Producer:
         self.close()
 
 
-def _buffer_full(seconds: float | None) -> BufferFull:
+def _buffer_full(accumulator: Accumulator, timeout_s: float | None) -> BufferFull:
+    """Return the error of a call that waited for `timeout_s`, or that did not wait."""
+    if timeout_s is None or timeout_s <= 0:
+        return BufferFull(
+            f"the buffer is full: {accumulator.bytes} bytes of buffer_bytes={accumulator.bytes_max} await their "
+            "outcome; wait for deliveries, or raise buffer_bytes"
+        )
     return BufferFull(
-        f"the buffer stayed full for {seconds or 0:g} s: servers are unavailable or slower than the producer; "
+        f"the buffer stayed full for {timeout_s:g} s: servers are unavailable or slower than the producer; "
         "wait for deliveries, or raise buffer_bytes"
     )

@@ -35,7 +35,7 @@ PARTITIONS_MAX = 8  # fetched concurrently
 _AHEAD_MAX = 4  # responses that wait for the caller
 _WAIT_S = 1.0  # a new leader first has to commit an entry of its term
 
-log = logging.getLogger("flotilla.client")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class RangeReader:
     def _skip(self, span: Span, first_offset: int, next_offset: int) -> Span:
         left = span.skip_gone(self._wanted, first_offset, next_offset)
         if left.start > span.start and not span.may_begin_later:
-            log.warning(
+            logger.warning(
                 "deleted records skipped partition=%s-%d records=%d offset=%d",
                 self._wanted.topic, span.partition, left.start - span.start, span.start,
             )  # fmt: skip

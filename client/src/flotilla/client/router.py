@@ -85,7 +85,7 @@ class Router:
             self._probing.cancel()
 
     async def append(self, topic: TopicInfo, index: int, batch: Buffer, *, deadline: float) -> AppendResult:
-        """Append a batch. Raises DeliveryFailed or DeliveryUnknown, and nothing else."""
+        """Append a batch. Raises DeliveryFailed, DeliveryUnknown."""
         target = f"/v1/append?topic=id:{topic.id}&partition={index}"
         request = _RoutedRequest(topic, index, deadline)
         try:
@@ -127,7 +127,7 @@ class Router:
                 url, try_s = (self._managers.url, _MANAGER_S_MAX) if broker is None else (broker.url, _TRY_S_MAX)
                 try:
                     timeout_s = min(left_s, try_s + request.wait_s)
-                    response = await pool.request(url, method, target, body, headers, timeout_s=timeout_s)
+                    response = await _send_once(pool, url, method, target, body, headers, timeout_s=timeout_s)
                 except Disconnected as error:
                     self._handle_disconnect(request, broker, url, error)
                 else:
@@ -170,7 +170,7 @@ class Router:
     async def _reach_any(self) -> bool:
         for broker in self._cluster.brokers:
             try:
-                await self._fetches.request(broker.url, "GET", "/healthz", timeout_s=_PROBE_TIMEOUT_S)
+                await _send_once(self._fetches, broker.url, "GET", "/healthz", timeout_s=_PROBE_TIMEOUT_S)
             except Disconnected:
                 continue
             return True
@@ -256,6 +256,23 @@ class Router:
 
 
 _AT, _FIRST, _NEXT = b"offset", b"first-offset", b"next-offset"
+
+
+async def _send_once(
+    pool: Pool,
+    url: str,
+    method: str,
+    target: str,
+    body: Buffer = b"",
+    headers: tuple[tuple[str, str], ...] = (),
+    *,
+    timeout_s: float,
+) -> Response:
+    """Send a request. Raises Disconnected, also for the invalid URL of a broker: it comes from a server."""
+    try:
+        return await pool.request(url, method, target, body, headers, timeout_s=timeout_s)
+    except ValueError as error:  # raised before anything is sent
+        raise Disconnected(str(error), sent=False) from error
 
 
 def _retry_after_s(response: Response) -> float:

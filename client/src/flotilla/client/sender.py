@@ -66,7 +66,7 @@ class FailureLog:
         """Count a batch, and write the log line if it is due."""
         topic, partition = batch.outcome.topic_partition
         self._unlogged += len(batch)
-        self._last = f"last_partition={topic}-{partition} last_error={error}"
+        self._last = f"last_partition={topic}-{partition} last_error={str(error)!r}"
         if self._clock() >= self._log_at:
             self.write()
 
@@ -121,9 +121,9 @@ class Sender:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()  # a task that was cancelled before it started has not removed itself
-        self._failures.write()
         for batch in self._accumulator.pending():
             self._settle(batch, DeliveryFailed("the producer was closed before the records were sent"))
+        self._failures.write()
 
     async def _drain(self, queue: PartitionQueue) -> None:
         """Send the batches of a queue, one after the other, until it is empty or lingers."""
@@ -160,7 +160,6 @@ class Sender:
             end = error
             if isinstance(error.__cause__, TopicMissing):
                 self._accumulator.remove_topic(queue.topic)
-            self._failures.note(batch, error)
         except Exception as error:
             end = DeliveryUnknown(f"internal error of the client: {error!r}")
             logger.exception(
@@ -205,6 +204,8 @@ class Sender:
 
     def _settle(self, batch: ProducerBatch, end: int | Failure) -> None:
         self.counts.note(len(batch), end)
+        if not isinstance(end, int):
+            self._failures.note(batch, end)
         self._accumulator.settle(batch, end)
         if self._on_delivery is not None:
             for index in range(len(batch)):

@@ -1,4 +1,4 @@
-"""A small, fast asyncio HTTP client for requests between Flotilla clients and servers.
+"""Internal: a small, fast asyncio HTTP client for requests between Flotilla clients and servers.
 
 Use `Pool.request`; `Connection` is a single connection, with one request at a time. With https:// URLs they use TLS
 and verify the certificate of the server. There are no redirects, no cookies and no HTTP/2. The server is not trusted:

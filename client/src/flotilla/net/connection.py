@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
         bytes_max: int = BODY_BYTES_MAX,
         tls: ssl.SSLContext | None = None,
     ) -> "Connection":
-        """Connect to a server, as in http://host:8080. Raises Disconnected.
+        """Connect to a server, as in http://host:8080. Raises Disconnected, and ValueError if it is not a base URL.
 
         With https://, a CA of `tls` must have signed the certificate of the server, and it must match the host name.
         Without `tls`, the system CAs are used.
@@ -78,12 +78,14 @@ class Connection(asyncio.Protocol):
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError(f"{url!r} is not a base URL such as http://host:8080")
+        host = parts.netloc.rpartition("@")[2]
         context = (tls or _default_context()) if parts.scheme == "https" else None
         loop = asyncio.get_running_loop()
         try:
+            host.encode("latin-1")  # as in the header of each request
             async with asyncio.timeout(timeout_s):
                 _, connection = await loop.create_connection(
-                    lambda: cls(parts.netloc.rpartition("@")[2], bytes_max),
+                    lambda: cls(host, bytes_max),
                     parts.hostname,
                     parts.port or _PORTS[parts.scheme],
                     ssl=context,

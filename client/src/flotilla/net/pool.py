@@ -65,7 +65,10 @@ class Pool:
         headers: Sequence[tuple[str, str]] = (),
         timeout_s: float = REQUEST_S,
     ) -> Response:
-        """Send a request and wait for the response. Raises Disconnected. Waiting for a connection counts as time."""
+        """Send a request and wait for the response. Waiting for a connection counts as time.
+
+        Raises Disconnected, and ValueError if the URL or the request is invalid.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         async with self._slot(url, timeout_s) as server:
