@@ -245,7 +245,7 @@ class WriterHarness:
         """Move the clock second by second, with heartbeats and a reconciliation in each."""
         for _ in range(int(seconds)):
             self.clock.move(1.0)
-            await self.election.observe()
+            await self.election.step()
             await self.receive_heartbeats()
             await self.reconciler.reconcile(self.epoch)
 
@@ -277,7 +277,7 @@ class Bench:
     async def writer(self, brokers: int = 3, url: str = "http://one:1") -> WriterHarness:
         """Create a manager that is the writer, with registered brokers."""
         made = self.manager(url)
-        await made.election.observe()
+        await made.election.step()
         made.add(brokers)
         await made.reconcile()
         return made

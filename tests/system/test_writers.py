@@ -178,7 +178,10 @@ def test_brokers_are_deactivated_removed_and_added(tmp_path: Path) -> None:
         assert len(fleet.get("/brokers")["brokers"]) == 3
         for call in ("remove", "activate", "deactivate"):
             response = fleet.client.post(f"/admin/broker/{call}", json={"broker_host": "127.0.0.1:1"})
-            refused(response, "No broker is registered at 127.0.0.1:1.")
+            refused(
+                response,
+                "No broker has the name, address or id '127.0.0.1:1'; `flotilla brokers list` shows all.",
+            )
         assert fleet.client.post("/admin/broker/add", json={"broker_host": "127.0.0.1:1"}).status_code == 400
 
 

@@ -81,13 +81,13 @@ class Consumers:
                         return found
         raise Refusal("busy", "concurrent requests of this consumer; try again")
 
-    async def lag(self, topic: Topic, consumer_id: str, partition: int | None, seconds: float) -> dict[int, int]:
+    async def lag(self, topic: Topic, consumer_id: str, partition: int | None, timeout_s: float) -> dict[int, int]:
         """Return the number of unread messages by partition. Raises Refusal, MetadataError."""
         consumer = await self._load(consumer_id)
         if consumer is None or not may_consume(consumer, topic.id, partition):
             raise NotRegistered(NO_CONSUMER)
         indexes = read_order(topic, consumer, partition)
-        found = await asyncio.gather(*(self._gateway.offsets(topic, index, seconds=seconds) for index in indexes))
+        found = await asyncio.gather(*(self._gateway.offsets(topic, index, timeout_s=timeout_s) for index in indexes))
         return {
             index: max(0, offsets.next - max(offsets.first, position(consumer, index)))
             for index, offsets in sorted(zip(indexes, found, strict=True))
@@ -101,7 +101,7 @@ class Consumers:
         refusal: Refusal | None = None
         indexes = read_order(topic, consumer, partition)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._records.seconds
+        deadline = loop.time() + self._records.timeout_s
         for at, index in enumerate(indexes):
             left_s = deadline - loop.time()
             if left_s <= 0:  # unread partitions may have messages
@@ -122,7 +122,7 @@ class Consumers:
     async def _exclusive(self, lock: asyncio.Lock) -> AsyncIterator[None]:
         """Serialize requests of one consumer id. Raises Refusal after the timeout of a partition."""
         try:
-            async with asyncio.timeout(self._records.seconds if lock.locked() else None):
+            async with asyncio.timeout(self._records.timeout_s if lock.locked() else None):
                 await lock.acquire()
         except TimeoutError:
             raise Refusal("busy", "timed out waiting for other requests of this consumer; try again") from None

@@ -79,7 +79,7 @@ class Manager:
         self.batchers = PartitionBatchers(
             self.gateway,
             bytes_max=settings.in_flight_bytes_max,
-            seconds=settings.request_s_max,
+            timeout_s=settings.request_s_max,
             clock=clock,
             random_bytes=secrets.token_bytes,
         )
@@ -262,7 +262,7 @@ class Manager:
 
     async def describe_leader(self, topic: Topic, partition: Partition) -> dict[str, Any]:
         """Describe a partition, as its leader reports it; empty if no broker responds."""
-        return await self.gateway.describe(topic, partition, seconds=_DESCRIBE_S)
+        return await self.gateway.describe(topic, partition, timeout_s=_DESCRIBE_S)
 
     def describe_brokers(self) -> list[dict[str, Any]]:
         """Describe the brokers, for the simple API."""

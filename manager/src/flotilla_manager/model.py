@@ -17,6 +17,9 @@ class TopicState(StrEnum):
     DELETED = "deleted"
 
 
+LIVE_STATES = (TopicState.CREATING, TopicState.READY)  # the name is taken, and the replicas should exist
+
+
 @dataclass(frozen=True, kw_only=True)
 class Partition:
     """A partition in its current epoch. The first member is the preferred leader."""
@@ -80,8 +83,8 @@ class Broker:
         return self.name or self.address
 
     @property
-    def may_hold_more(self) -> bool:
-        """Whether new replicas may be placed here."""
+    def is_eligible(self) -> bool:
+        """Whether it may get new replicas and lead partitions."""
         return self.active and self.wanted and not self.cordoned and not self.removed
 
 

@@ -25,9 +25,9 @@ class Found(NamedTuple):
 class PartitionOffsets:
     """Requests offsets from leaders."""
 
-    def __init__(self, gateway: Gateway, seconds: float) -> None:
+    def __init__(self, gateway: Gateway, timeout_s: float) -> None:
         self._gateway = gateway
-        self._seconds = seconds
+        self._timeout_s = timeout_s
 
     async def fetch_all(
         self, topics: Mapping[str, Topic], partitions: Collection[PartitionId], query: str = "offset=latest"
@@ -37,7 +37,7 @@ class PartitionOffsets:
 
         async def ask(tp: PartitionId) -> Found:
             async with semaphore:
-                return await self._ask(topics[tp.topic_id], tp.partition, query, self._seconds)
+                return await self._ask(topics[tp.topic_id], tp.partition, query, self._timeout_s)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -68,8 +68,8 @@ class PartitionOffsets:
                 task.cancel()
         return found
 
-    async def _ask(self, topic: Topic, index: int, query: str, seconds: float) -> Found:
-        response = await self._gateway.fetch(topic, index, f"{query}&max_bytes=1", seconds=seconds)
+    async def _ask(self, topic: Topic, index: int, query: str, timeout_s: float) -> Found:
+        response = await self._gateway.fetch(topic, index, f"{query}&max_bytes=1", timeout_s=timeout_s)
         headers = response.headers
         bounds = OffsetBounds(int(headers[b"flotilla-first-offset"]), int(headers[b"flotilla-next-offset"]))
         return Found(bounds, int(headers[b"flotilla-offset"]))

@@ -2,7 +2,7 @@
 
 Replicas of a partition are placed one by one. Rules, in order of precedence:
 
-1. Only brokers that may hold more replicas, and each at most once.
+1. Only eligible brokers (active, wanted, not cordoned, not removed), and each at most once.
 2. Racks are used evenly: as many different ones as there are. A broker without a rack counts as a rack of its own.
 3. The broker with the fewest replicas of all topics, so that a new broker fills up and an even start stays even.
 4. The broker with the fewest replicas of this topic, and then the lowest id.
@@ -33,7 +33,7 @@ def place(partitions: int, replication: int, brokers: Sequence[Broker], topics: 
     """Choose the members of a new topic's partitions. Raises CannotPlace."""
     if partitions < 1:
         raise CannotPlace(f"partitions is {partitions}; it must be at least 1")
-    able, replicas = _able(replication, brokers)
+    able, replicas = _eligible(replication, brokers)
     load = _Load(brokers, topics)
     return tuple(load.put(able, replicas) for _ in range(partitions))
 
@@ -45,13 +45,13 @@ def grow(topic: Topic, partitions: int, brokers: Sequence[Broker], topics: Itera
         raise CannotPlace(f"topic '{topic.name}' has {held} partitions; the number cannot be decreased")
     if partitions == held:
         return ()
-    able, replicas = _able(topic.replication, brokers)
+    able, replicas = _eligible(topic.replication, brokers)
     load = _Load(brokers, {one.id: one for one in (*topics, topic)}.values(), topic)
     return tuple(load.put(able, replicas) for _ in range(partitions - held))
 
 
-def _able(replication: int, brokers: Sequence[Broker]) -> tuple[tuple[str, ...], int]:
-    """Return the brokers that may hold more replicas, and the replicas per partition."""
+def _eligible(replication: int, brokers: Sequence[Broker]) -> tuple[tuple[str, ...], int]:
+    """Return the eligible brokers, and the replicas per partition."""
     registered = [broker for broker in brokers if broker.wanted and not broker.removed]
     lived_in = {(broker.host, broker.port) for broker in registered if broker.active}
     # A broker that lost its disk returns with a new id at its old address; the old id does not return.
@@ -63,7 +63,7 @@ def _able(replication: int, brokers: Sequence[Broker]) -> tuple[tuple[str, ...],
         raise CannotPlace("no broker is registered; start brokers with --managers")
     if needed > REPLICATION_MAX:
         raise CannotPlace(f"replication is {replication}; the limit is {REPLICATION_MAX}")
-    able = tuple(broker.id for broker in registered if broker.may_hold_more)
+    able = tuple(broker.id for broker in registered if broker.is_eligible)
     if len(able) < needed:
         raise CannotPlace(_shortage(needed, registered))
     return able, needed

@@ -20,13 +20,11 @@ writer.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from flotilla_manager.model import Partition, Replica, Snapshot, Topic, TopicState, key_of
+from flotilla_manager.model import LIVE_STATES, Partition, Replica, Snapshot, Topic, TopicState, key_of
 
 TRANSFERS_MAX = 4  # per plan: each one interrupts a partition briefly
 TRANSFER_LAG_ENTRIES_MAX = 0  # a target that has all committed entries takes over at once
 OUTDATED_MAX = 20  # listed differences
-
-_WANTED = (TopicState.CREATING, TopicState.READY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,16 +132,16 @@ def plan(snapshot: Snapshot, reports: Mapping[str, Report], recent: Collection[C
     everyone = sorted(reports.values(), key=lambda report: report.broker)
     ours = [report for report in everyone if report.cluster_id in {None, snapshot.cluster_id}]
     foreign = tuple(report.broker for report in everyone if report.cluster_id not in {None, snapshot.cluster_id})
-    metadata = _State(snapshot, {report.broker: report for report in ours if report.fresh})
-    differences = tuple(dict.fromkeys(_differences(metadata, ours)))
+    observed = _Observed(snapshot, {report.broker: report for report in ours if report.fresh})
+    differences = tuple(dict.fromkeys(_differences(observed, ours)))
     if len(differences) > OUTDATED_MAX:
         differences = (*differences[:OUTDATED_MAX], f"and {len(differences) - OUTDATED_MAX} more")
     if differences:
         return Plan(outdated=differences, foreign=foreign)
-    campaigns = [command for command in _campaigns(metadata) if command not in recent]
-    transfers = [command for command in _transfers(metadata) if command not in recent][:TRANSFERS_MAX]
-    commands: list[Command] = [*_peer_updates(metadata), *_closes(metadata), *_opens(metadata), *campaigns, *transfers]
-    return Plan(commands=tuple(commands), topic_changes=tuple(_topic_changes(metadata)), foreign=foreign)
+    campaigns = [command for command in _campaigns(observed) if command not in recent]
+    transfers = [command for command in _transfers(observed) if command not in recent][:TRANSFERS_MAX]
+    commands: list[Command] = [*_peer_updates(observed), *_closes(observed), *_opens(observed), *campaigns, *transfers]
+    return Plan(commands=tuple(commands), topic_changes=tuple(_topic_changes(observed)), foreign=foreign)
 
 
 def peers_of(snapshot: Snapshot, *, with_names: bool = True) -> Peers:
@@ -166,8 +164,8 @@ def peers_of(snapshot: Snapshot, *, with_names: bool = True) -> Peers:
 # -- observed and desired state ---------------------------------------------------------------------------
 
 
-class _State:
-    """Snapshot and fresh reports, with lookups."""
+class _Observed:
+    """The snapshot and the fresh reports of one plan, with lookups."""
 
     def __init__(self, snapshot: Snapshot, reports: Mapping[str, Report]) -> None:
         self.snapshot = snapshot
@@ -195,14 +193,14 @@ class _State:
         return {member: one for member, one in found.items() if one is not None and not one.broken}
 
     def preferred(self, partition: Partition) -> str | None:
-        """Return the preferred leader: the first member that may hold more replicas."""
+        """Return the preferred leader: the first member whose broker is eligible."""
         known = self.snapshot.brokers_by_id
-        return next((one for one in partition.members if one in known and known[one].may_hold_more), None)
+        return next((one for one in partition.members if one in known and known[one].is_eligible), None)
 
     def wanted(self) -> Iterator[tuple[Topic, Partition]]:
         """Yield all partitions that should exist."""
         for topic in self.snapshot.topics:
-            for partition in topic.partitions if topic.state in _WANTED else ():
+            for partition in topic.partitions if topic.state in LIVE_STATES else ():
                 yield topic, partition
 
 
@@ -213,36 +211,36 @@ def _has_majority(replicas: Collection[object], partition: Partition) -> bool:
 # -- outdated database ---------------------------------------------------------------------------
 
 
-def _differences(metadata: _State, reports: Iterable[Report]) -> Iterator[str]:
+def _differences(observed: _Observed, reports: Iterable[Report]) -> Iterator[str]:
     """Yield what brokers know and the database does not."""
     for report in reports:
-        label = metadata.label(report.broker)
-        if report.writer_epoch > (known := metadata.snapshot.writer.epoch):
+        label = observed.label(report.broker)
+        if report.writer_epoch > (known := observed.snapshot.writer.epoch):
             yield (
                 f"broker {label} has received commands of writer epoch {report.writer_epoch}; "
                 f"the database has epoch {known}"
             )
         for replica in sorted(report.replicas, key=key_of):
-            if (unknown := _unknown(metadata, replica)) is not None:
+            if (unknown := _unknown(observed, replica)) is not None:
                 yield f"broker {label} holds a replica of {unknown}"
 
 
-def _unknown(metadata: _State, replica: Replica) -> str | None:
+def _unknown(observed: _Observed, replica: Replica) -> str | None:
     """Describe what the database does not know of a replica; None for deleted topics and known replicas."""
-    topic = metadata.snapshot.topics_by_id.get(replica.topic_id)
+    topic = observed.snapshot.topics_by_id.get(replica.topic_id)
     where = f"topic '{replica.topic}' ({replica.topic_id})"
     if topic is None:
         return f"{where}, which is not in the database"
     if topic.state == TopicState.DELETED:
         return None
-    partition = metadata.partitions.get((replica.topic_id, replica.partition))
+    partition = observed.partitions.get((replica.topic_id, replica.partition))
     where = f"partition {replica.partition} of {where}"
     if partition is None:
         return f"{where}; the database has {len(topic.partitions)} partitions of it"
     if replica.epoch > partition.epoch:
         return f"{where} in epoch {replica.epoch}; the database has epoch {partition.epoch}"
     if replica.epoch == partition.epoch and set(replica.members) != set(partition.members):
-        theirs, ours = metadata.list_labels(replica.members), metadata.list_labels(partition.members)
+        theirs, ours = observed.list_labels(replica.members), observed.list_labels(partition.members)
         return f"{where} in epoch {replica.epoch} with members {theirs}; the database has members {ours}"
     return None
 
@@ -250,10 +248,10 @@ def _unknown(metadata: _State, replica: Replica) -> str | None:
 # -- commands -------------------------------------------------------------------------------------------------
 
 
-def _peer_updates(metadata: _State) -> Iterator[UpdatePeers]:
-    versions = {with_names: peers_of(metadata.snapshot, with_names=with_names) for with_names in (False, True)}
-    for broker, report in metadata.reports.items():
-        known = metadata.snapshot.brokers_by_id.get(broker)
+def _peer_updates(observed: _Observed) -> Iterator[UpdatePeers]:
+    versions = {with_names: peers_of(observed.snapshot, with_names=with_names) for with_names in (False, True)}
+    for broker, report in observed.reports.items():
+        known = observed.snapshot.brokers_by_id.get(broker)
         if known is None or known.removed:
             continue
         peers = versions[known.name is not None]
@@ -261,23 +259,23 @@ def _peer_updates(metadata: _State) -> Iterator[UpdatePeers]:
             yield UpdatePeers(broker=broker, peers=peers)
 
 
-def _closes(metadata: _State) -> Iterator[CloseReplica]:
-    for broker, report in metadata.reports.items():
+def _closes(observed: _Observed) -> Iterator[CloseReplica]:
+    for broker, report in observed.reports.items():
         for replica in sorted(report.replicas, key=key_of):
-            if _is_gone(metadata, broker, replica):
+            if _is_gone(observed, broker, replica):
                 topic_id, partition, epoch = key_of(replica)
                 yield CloseReplica(broker=broker, topic_id=topic_id, partition=partition, epoch=epoch)
 
 
-def _is_gone(metadata: _State, broker: str, replica: Replica) -> bool:
+def _is_gone(observed: _Observed, broker: str, replica: Replica) -> bool:
     """Return whether the database shows that a replica is obsolete."""
-    topic = metadata.snapshot.topics_by_id[replica.topic_id]
-    if topic.state not in _WANTED:
+    topic = observed.snapshot.topics_by_id[replica.topic_id]
+    if topic.state not in LIVE_STATES:
         return True
-    partition = metadata.partitions[replica.topic_id, replica.partition]
+    partition = observed.partitions[replica.topic_id, replica.partition]
     if replica.epoch >= partition.epoch:
         return False
-    successors = metadata.sound(topic, partition)
+    successors = observed.sound(topic, partition)
     # Members of the later epoch elect a leader only when a quorum holds the committed records of the earlier epoch.
     # A member may need its records of the earlier epoch until it holds the later one.
     is_led = any(successor.leads and successor.settled for successor in successors.values())
@@ -285,10 +283,10 @@ def _is_gone(metadata: _State, broker: str, replica: Replica) -> bool:
     return is_done and (broker in successors or broker not in partition.members)
 
 
-def _opens(metadata: _State) -> Iterator[OpenReplica]:
-    for topic, partition in metadata.wanted():
+def _opens(observed: _Observed) -> Iterator[OpenReplica]:
+    for topic, partition in observed.wanted():
         for broker in partition.members:
-            if broker in metadata.reports and not _is_as_wanted(metadata.held(broker, topic, partition), topic):
+            if broker in observed.reports and not _is_as_wanted(observed.held(broker, topic, partition), topic):
                 yield OpenReplica(
                     broker=broker,
                     topic_id=topic.id,
@@ -310,22 +308,22 @@ def _is_as_wanted(replica: Replica | None, topic: Topic) -> bool:
     return replica.broken or known == (topic.retention_ms, topic.retention_bytes, topic.batch_bytes_max)
 
 
-def _campaigns(metadata: _State) -> Iterator[Campaign]:
+def _campaigns(observed: _Observed) -> Iterator[Campaign]:
     """Start elections in partitions without a leader that have a quorum."""
-    for topic, partition in metadata.wanted():
-        sound = metadata.sound(topic, partition)
-        preferred = metadata.preferred(partition)
+    for topic, partition in observed.wanted():
+        sound = observed.sound(topic, partition)
+        preferred = observed.preferred(partition)
         led = any(replica.leads or replica.leader is not None for replica in sound.values())
         if not led and preferred in sound and _has_majority(sound, partition):
             yield Campaign(broker=preferred, topic_id=topic.id, partition=partition.index, epoch=partition.epoch)
 
 
-def _transfers(metadata: _State) -> Iterator[TransferLeadership]:
+def _transfers(observed: _Observed) -> Iterator[TransferLeadership]:
     """Transfer leadership to preferred leaders, where all members agree on the current leader."""
-    for topic, partition in metadata.wanted():
-        sound = metadata.sound(topic, partition)
+    for topic, partition in observed.wanted():
+        sound = observed.sound(topic, partition)
         leaders = [broker for broker, replica in sound.items() if replica.leads]
-        target = metadata.preferred(partition)
+        target = observed.preferred(partition)
         if len(sound) < len(partition.members) or len(leaders) != 1 or target is None or target in leaders:
             continue
         if sound[target].leader == leaders[0] and sound[target].lag <= TRANSFER_LAG_ENTRIES_MAX:
@@ -338,19 +336,19 @@ def _transfers(metadata: _State) -> Iterator[TransferLeadership]:
             )
 
 
-def _topic_changes(metadata: _State) -> Iterator[TopicChange]:
-    for topic in metadata.snapshot.topics:
-        if topic.state == TopicState.CREATING and _is_open(metadata, topic):
+def _topic_changes(observed: _Observed) -> Iterator[TopicChange]:
+    for topic in observed.snapshot.topics:
+        if topic.state == TopicState.CREATING and _is_open(observed, topic):
             yield TopicChange(topic_id=topic.id, state=TopicState.READY)
-        if topic.state == TopicState.DELETING and _is_nowhere(metadata, topic):
+        if topic.state == TopicState.DELETING and _is_nowhere(observed, topic):
             yield TopicChange(topic_id=topic.id, state=TopicState.DELETED)
 
 
-def _is_open(metadata: _State, topic: Topic) -> bool:
-    return all(len(metadata.sound(topic, one)) == len(one.members) for one in topic.partitions)
+def _is_open(observed: _Observed, topic: Topic) -> bool:
+    return all(len(observed.sound(topic, one)) == len(one.members) for one in topic.partitions)
 
 
-def _is_nowhere(metadata: _State, topic: Topic) -> bool:
+def _is_nowhere(observed: _Observed, topic: Topic) -> bool:
     """Return whether no active broker holds a replica; others close theirs when they return."""
-    active = (broker.id for broker in metadata.snapshot.brokers if broker.active and not broker.removed)
-    return topic.id not in metadata.topics_held and all(broker in metadata.reports for broker in active)
+    active = (broker.id for broker in observed.snapshot.brokers if broker.active and not broker.removed)
+    return topic.id not in observed.topics_held and all(broker in observed.reports for broker in active)

@@ -73,24 +73,24 @@ class PendingFetch(NamedTuple):
 class RecordCache:
     """Returns one record at a time, and fetches many."""
 
-    def __init__(self, gateway: Gateway, seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(self, gateway: Gateway, timeout_s: float, clock: Callable[[], float]) -> None:
         self._gateway = gateway
         self._clock = clock
-        self.seconds = seconds  # default timeout of requests to leaders
+        self.timeout_s = timeout_s  # default timeout of requests to leaders
         self._chunks: OrderedDict[tuple[str, int], list[RecordRange]] = OrderedDict()
         self._fetches: dict[tuple[str, int], PendingFetch] = {}
         self.size = 0
 
-    async def at(self, topic: Topic, index: int, offset: int, seconds: float | None = None) -> Found | None:
+    async def at(self, topic: Topic, index: int, offset: int, timeout_s: float | None = None) -> Found | None:
         """Return the first record at or after `offset`; None at the end. Raises Refusal."""
         found = self._find_cached(topic.id, index, offset)
         if found is not None:
             return found
-        began, seconds = self._clock(), self.seconds if seconds is None else seconds
+        began, timeout_s = self._clock(), self.timeout_s if timeout_s is None else timeout_s
         for step in range(_FETCHES_MAX):
-            fetch = self._join_or_start(topic, index, offset, began, seconds, alone=step > 0)
+            fetch = self._join_or_start(topic, index, offset, began, timeout_s, alone=step > 0)
             try:
-                records_found = await _wait(fetch.task, seconds)
+                records_found = await _wait(fetch.task, timeout_s)
             except Refusal as refusal:
                 first = refusal.details.get("first_offset")
                 if refusal.code != "offset_out_of_range" or not isinstance(first, int) or first <= fetch.offset:
@@ -122,7 +122,7 @@ class RecordCache:
         chunks[:] = [records_found for records_found in chunks if records_found.started_at > since]
 
     def _join_or_start(
-        self, topic: Topic, index: int, offset: int, began: float, seconds: float, *, alone: bool
+        self, topic: Topic, index: int, offset: int, began: float, timeout_s: float, *, alone: bool
     ) -> PendingFetch:
         """Start a fetch, or join one in flight that is younger than `FRESH_S`.
 
@@ -135,7 +135,7 @@ class RecordCache:
         if fetch is not None and is_usable and (fetch.offset == offset or (fetch.offset < offset and not alone)):
             return fetch
         started_at = self._clock()
-        task = asyncio.get_running_loop().create_task(self._fetch(topic, index, offset, seconds, started_at))
+        task = asyncio.get_running_loop().create_task(self._fetch(topic, index, offset, timeout_s, started_at))
         fetch = self._fetches[key] = PendingFetch(offset, started_at, task)
         task.add_done_callback(lambda _: self._finish(key, fetch))
         return fetch
@@ -146,9 +146,9 @@ class RecordCache:
         if not fetch.task.cancelled():
             fetch.task.exception()  # the waiting requests may be cancelled
 
-    async def _fetch(self, topic: Topic, index: int, offset: int, seconds: float, started_at: float) -> RecordRange:
+    async def _fetch(self, topic: Topic, index: int, offset: int, timeout_s: float, started_at: float) -> RecordRange:
         query = f"offset={offset}&max_bytes={_FETCH_BYTES}"
-        response = await self._gateway.fetch(topic, index, query, seconds=seconds)
+        response = await self._gateway.fetch(topic, index, query, timeout_s=timeout_s)
         records_found = decode_batches(response.body, offset)._replace(started_at=started_at)
         if records_found.values:
             self._keep((topic.id, index), records_found)
@@ -166,10 +166,10 @@ class RecordCache:
             self.size -= sum(old.size for old in dropped)
 
 
-async def _wait(task: "asyncio.Task[RecordRange]", seconds: float) -> RecordRange:
+async def _wait(task: "asyncio.Task[RecordRange]", timeout_s: float) -> RecordRange:
     """Wait for a shared fetch, without cancelling it for the others."""
     try:
-        async with asyncio.timeout(seconds + _GRACE_S):
+        async with asyncio.timeout(timeout_s + _GRACE_S):
             return await asyncio.shield(task)
     except TimeoutError:
         raise Refusal("unavailable", "timed out waiting for the partition's leader; try again") from None

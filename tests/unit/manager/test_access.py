@@ -206,9 +206,9 @@ def test_every_request_to_a_broker_has_the_system_token(secret: bytes | None) ->
         pool, headers = cast("Pool", noting), system_headers(secret)
         metadata = make_metadata(topic)
         gateway = Gateway(pool, pool, metadata, asyncio.get_running_loop().time, headers)
-        await gateway.append(topic, 0, b"x", seconds=1)
-        await gateway.offsets(topic, 0, seconds=1)
-        await gateway.describe(topic, topic.partitions[0], seconds=1)
+        await gateway.append(topic, 0, b"x", timeout_s=1)
+        await gateway.offsets(topic, 0, timeout_s=1)
+        await gateway.describe(topic, topic.partitions[0], timeout_s=1)
         commands = Commands(pool, headers)
         await commands.describe("http://a:1", is_ours=True)
         for kind in (CloseReplica, Campaign):

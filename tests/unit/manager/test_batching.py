@@ -23,20 +23,21 @@ from unit.manager.dataplane import (
     make_topic,
     on_virtual_time,
     refusal,
+    scripted,
 )
 
 TOPIC = make_topic()
 
 
 def make_batchers(
-    brokers: Brokers, *topics: Topic, seconds: float = 15.0, bytes_max: int = 1 << 30
+    brokers: Brokers, *topics: Topic, timeout_s: float = 15.0, bytes_max: int = 1 << 30
 ) -> PartitionBatchers:
     ids = iter(range(1, 1000))
     loop = asyncio.get_running_loop()
     return PartitionBatchers(
         make_gateway(brokers, make_metadata(*(topics or (TOPIC,)))),
         bytes_max=bytes_max,
-        seconds=seconds,
+        timeout_s=timeout_s,
         clock=loop.time,
         random_bytes=lambda size: next(ids).to_bytes(size, "big"),
     )
@@ -112,7 +113,7 @@ def test_producer_epoch_is_incremented_after_a_failed_batch(answer: Answer, code
             return answer if is_ill else log.append(request.body)
 
         brokers = Brokers(respond)
-        batchers = make_batchers(brokers, seconds=1)
+        batchers = make_batchers(brokers, timeout_s=1)
         assert await append_all(batchers, [b"a", b"b"]) == [0, 1]
         is_ill = True
         assert await append_all(batchers, [b"c"]) == [code]
@@ -125,6 +126,34 @@ def test_producer_epoch_is_incremented_after_a_failed_batch(answer: Answer, code
             log.append(late).status == 409
         )  # a delayed duplicate of an unknown batch is rejected after the next batch
         assert log.values == [b"a", b"b", b"d"]
+
+    on_virtual_time(run())
+
+
+def test_unknown_message_has_advice_for_clients_without_a_sequence() -> None:
+    async def run() -> str:
+        with pytest.raises(Refusal) as caught:
+            await make_batchers(scripted(LOST)).append(TOPIC, 0, b"a")
+        return str(caught.value)
+
+    assert on_virtual_time(run()).endswith(
+        "may be stored or not: read the partition before you send the message again; a 'sequence' makes retries safe"
+    )
+
+
+def test_halves_of_a_split_batch_have_outcomes_of_their_own() -> None:
+    """The limit of the topic was lowered, and the manager does not know it yet."""
+
+    async def run() -> None:
+        log = PartitionLog()
+
+        async def answer(request: Request) -> Answer:
+            if check(request.body).count > 1:
+                return refusal("too_large")
+            return log.append(request.body) if decode(request.body).values == [b"a"] else refusal("bad_batch")
+
+        batchers = make_batchers(Brokers(answer))
+        assert await append_all(batchers, [b"a", b"b"]) == [0, "bad_batch"]
 
     on_virtual_time(run())
 
@@ -291,7 +320,7 @@ def test_reported_outcomes_are_true_with_random_failures_of_brokers(seed: int) -
     async def run() -> None:
         rng = Random(seed)
         chaos = Chaos(rng)
-        batchers = make_batchers(Brokers(chaos.answer), seconds=rng.choice([0.5, 4]))
+        batchers = make_batchers(Brokers(chaos.answer), timeout_s=rng.choice([0.5, 4]))
         outcomes: dict[bytes, int | str] = {}
 
         async def person(name: int) -> None:

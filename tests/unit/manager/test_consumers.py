@@ -64,17 +64,17 @@ class Partitions:
 
     def __init__(self, *messages: Sequence[bytes]) -> None:
         self.messages = [list(one) for one in messages]
-        self.seconds, self.takes_s = 15.0, 0.001
+        self.timeout_s, self.takes_s = 15.0, 0.001
         self.without_leader: set[int] = set()
 
-    async def at(self, _: object, index: int, offset: int, seconds: float) -> Found | None:
-        await asyncio.sleep(seconds if index in self.without_leader else self.takes_s)
+    async def at(self, _: object, index: int, offset: int, timeout_s: float) -> Found | None:
+        await asyncio.sleep(timeout_s if index in self.without_leader else self.takes_s)
         if index in self.without_leader:
             raise Refusal("unavailable", "no leader")
         there = self.messages[index]
         return Found(offset, there[offset]) if offset < len(there) else None
 
-    async def offsets(self, _: object, index: int, *, seconds: float) -> Offsets:  # noqa: ARG002 - as the gateway has it
+    async def offsets(self, _: object, index: int, *, timeout_s: float) -> Offsets:  # noqa: ARG002 - as the gateway has it
         return Offsets(0, len(self.messages[index]))
 
 

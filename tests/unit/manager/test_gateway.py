@@ -1,6 +1,7 @@
 """Gateway to leaders: retries until the timeout, and outcomes of appends (ok, failed, unknown)."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -30,7 +31,7 @@ NOT_LEADER = refusal("not_leader", leader={"id": "c", "url": None})
 NOT_OURS = Response(504, {}, b"<html>")
 
 
-def append(brokers: Brokers, *, repeatable: bool = True, seconds: float = 15.0) -> tuple[object, float]:
+def append(brokers: Brokers, *, repeatable: bool = True, timeout_s: float = 15.0) -> tuple[object, float]:
     """Append; return the offset or error code, and the duration."""
 
     async def run() -> tuple[object, float]:
@@ -38,7 +39,7 @@ def append(brokers: Brokers, *, repeatable: bool = True, seconds: float = 15.0) 
         began = loop.time()
         gateway = make_gateway(brokers, make_metadata(TOPIC))
         try:
-            done = await gateway.append(TOPIC, 0, b"batch", seconds=seconds, repeatable=repeatable)
+            done = await gateway.append(TOPIC, 0, b"batch", timeout_s=timeout_s, repeatable=repeatable)
         except Refusal as error:
             return error.code, loop.time() - began
         return done.base_offset, loop.time() - began
@@ -88,6 +89,60 @@ def test_permanent_refusal_is_not_retried() -> None:
     assert append(scripted(refusal("sequence_reused"))) == ("sequence_reused", 0.0)
 
 
+SEND_AGAIN = "the records may be stored or not: send the batch again with the same producer id and sequence"
+READ_FIRST = "the records may be stored or not: read the partition before you send the batch again"
+
+
+def error_of(*answers: Answer, repeatable: bool = True) -> str:
+    """Append; return the message of the unknown outcome. Broker a has the name broker-1."""
+
+    async def run() -> str:
+        metadata = make_metadata(TOPIC)
+        assert metadata.snapshot is not None
+        first, *others = metadata.snapshot.brokers
+        metadata.snapshot = replace(metadata.snapshot, brokers=(replace(first, name="broker-1"), *others))
+        gateway = make_gateway(scripted(*answers), metadata)
+        with pytest.raises(Refusal) as caught:
+            await gateway.append(TOPIC, 0, b"batch", timeout_s=15, repeatable=repeatable)
+        assert caught.value.code == "unknown_outcome"
+        return str(caught.value)
+
+    return on_virtual_time(run())
+
+
+def test_unknown_append_names_the_timeout_and_the_first_lost_response() -> None:
+    expected = f"timed out after 15 s: broker broker-1 did not respond: the server hung up; {SEND_AGAIN}"
+    assert error_of(LOST) == expected
+    assert error_of(LOST, UNREACHABLE) == expected
+    assert error_of(LOST, refusal("internal", "it is ill")) == expected
+
+
+def test_unknown_append_that_is_not_retried_does_not_claim_a_timeout() -> None:
+    assert error_of(LOST, repeatable=False) == f"broker broker-1 did not respond: the server hung up; {READ_FIRST}"
+    assert error_of(refusal("internal", "it is ill"), repeatable=False) == (
+        f"broker broker-1 responded: it is ill; {READ_FIRST}"
+    )
+
+
+def test_unknown_append_without_idempotence_names_a_timeout_that_has_passed() -> None:
+    async def run() -> str:
+        async def answer(_: Request) -> Answer:
+            return await hang()
+
+        gateway = make_gateway(Brokers(answer), make_metadata(TOPIC))
+        with pytest.raises(Refusal) as caught:
+            await gateway.append(TOPIC, 0, b"batch", timeout_s=15, repeatable=False)
+        return str(caught.value)
+
+    assert on_virtual_time(run()).startswith("timed out after 15 s: broker a:80 did not respond: ")
+
+
+def test_unknown_append_names_the_lost_response_and_the_later_refusal() -> None:
+    assert error_of(LOST, refusal("sequence_gap", "a gap")) == (
+        f"broker broker-1 did not respond: the server hung up; a later attempt failed: a gap; {SEND_AGAIN}"
+    )
+
+
 def test_invalid_response_is_not_a_success() -> None:
     assert append(scripted(Response(200, {}, b'{"status": "ok"}')))[0] == "unknown_outcome"
 
@@ -107,7 +162,7 @@ def test_hinted_leader_is_tried_at_once_and_cached() -> None:
         brokers = scripted(NOT_LEADER, appended(1))
         gateway = make_gateway(brokers, make_metadata(TOPIC))
         for _ in range(2):
-            await gateway.append(TOPIC, 0, b"batch", seconds=15)
+            await gateway.append(TOPIC, 0, b"batch", timeout_s=15)
         assert brokers.order == "acc"
         assert asyncio.get_running_loop().time() == 1000.0
 
@@ -133,7 +188,7 @@ def test_all_members_are_tried_although_some_are_unknown() -> None:
 
         brokers = Brokers(answer)
         gateway = make_gateway(brokers, make_metadata(TOPIC, brokers=("b", "c")))
-        assert (await gateway.append(TOPIC, 0, b"batch", seconds=15)).base_offset == 1
+        assert (await gateway.append(TOPIC, 0, b"batch", timeout_s=15)).base_offset == 1
         assert brokers.order == "bc"
 
     on_virtual_time(run())
@@ -143,7 +198,7 @@ def test_partition_without_known_members_is_unavailable() -> None:
     async def run() -> str:
         gateway = make_gateway(scripted(appended(1)), make_metadata(TOPIC, brokers=()))
         with pytest.raises(Refusal) as caught:
-            await gateway.append(TOPIC, 0, b"batch", seconds=15)
+            await gateway.append(TOPIC, 0, b"batch", timeout_s=15)
         return caught.value.code
 
     assert on_virtual_time(run()) == "unavailable"
@@ -161,7 +216,7 @@ def test_deleted_topic_ends_retries_and_keeps_an_unknown_outcome(first: Answer, 
             return first
 
         with pytest.raises(Refusal) as caught:
-            await make_gateway(Brokers(answer), metadata).append(TOPIC, 0, b"batch", seconds=15)
+            await make_gateway(Brokers(answer), metadata).append(TOPIC, 0, b"batch", timeout_s=15)
         return caught.value.code
 
     assert on_virtual_time(run()) == code
@@ -176,7 +231,7 @@ def test_partition_unknown_to_brokers_triggers_a_refresh_and_is_unavailable(code
         refreshed = []
         metadata.refresh_soon = lambda: refreshed.append(True)  # type: ignore[method-assign]
         with pytest.raises(Refusal) as caught:
-            await make_gateway(scripted(refusal(code)), metadata).append(TOPIC, 0, b"batch", seconds=1)
+            await make_gateway(scripted(refusal(code)), metadata).append(TOPIC, 0, b"batch", timeout_s=1)
         assert caught.value.code == "unavailable"
         assert refreshed
 
@@ -187,7 +242,7 @@ def test_reads_are_retried_and_never_unknown() -> None:
     async def run() -> Offsets:
         headers = {b"flotilla-first-offset": b"3", b"flotilla-next-offset": b"9"}
         brokers = scripted(LOST, refusal("internal"), Response(200, headers, b""))
-        return await make_gateway(brokers, make_metadata(TOPIC)).offsets(TOPIC, 0, seconds=15)
+        return await make_gateway(brokers, make_metadata(TOPIC)).offsets(TOPIC, 0, timeout_s=15)
 
     assert on_virtual_time(run()) == Offsets(3, 9)
 
@@ -195,7 +250,7 @@ def test_reads_are_retried_and_never_unknown() -> None:
 def test_read_without_a_response_is_unavailable() -> None:
     async def run() -> str:
         with pytest.raises(Refusal) as caught:
-            await make_gateway(scripted(LOST), make_metadata(TOPIC)).offsets(TOPIC, 0, seconds=15)
+            await make_gateway(scripted(LOST), make_metadata(TOPIC)).offsets(TOPIC, 0, timeout_s=15)
         return caught.value.code
 
     assert on_virtual_time(run()) == "unavailable"
@@ -205,7 +260,7 @@ def test_wait_of_a_fetch_extends_its_timeout() -> None:
     async def run() -> float:
         brokers = scripted(Response(200, {}, b""))
         await make_gateway(brokers, make_metadata(TOPIC)).fetch(
-            TOPIC, 0, "offset=0&wait_ms=30000", seconds=15, wait_s=30
+            TOPIC, 0, "offset=0&wait_ms=30000", timeout_s=15, wait_s=30
         )
         return brokers.asked[0].timeout_s
 
@@ -219,7 +274,7 @@ def begins(first: int, end: int) -> Response:
 def delete(brokers: Brokers, below: int | str = 7) -> Offsets | tuple[str, str]:
     async def run() -> Offsets | tuple[str, str]:
         try:
-            return await make_gateway(brokers, make_metadata(TOPIC)).delete_records(TOPIC, 0, below, seconds=15)
+            return await make_gateway(brokers, make_metadata(TOPIC)).delete_records(TOPIC, 0, below, timeout_s=15)
         except Refusal as error:
             return error.code, str(error)
 
@@ -242,7 +297,11 @@ def test_delete_records_is_retried_after_a_lost_response(answer: Answer) -> None
 
 
 def test_delete_records_without_a_response_is_unknown() -> None:
-    assert delete(scripted(LOST)) == ("unknown_outcome", "timed out after 15 s; the records may be deleted or not")
+    cause = "timed out after 15 s: broker a:80 did not respond: the server hung up"
+    advice = "the records may be deleted or not: send the request again"
+    assert delete(scripted(LOST)) == ("unknown_outcome", f"{cause}; {advice}")
     assert delete(scripted(refusal("offset_out_of_range"))) == ("offset_out_of_range", "no")
-    code, _ = delete(scripted(Response(200, {}, b"{}")))
+    code, text = delete(scripted(Response(200, {}, b"{}")))
     assert code == "unknown_outcome"
+    assert str(text).startswith("invalid response from a broker: ")
+    assert str(text).endswith(f"; {advice}")

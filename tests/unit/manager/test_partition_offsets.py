@@ -26,8 +26,8 @@ class Leaders:
         self.refusing: set[int] = set()
         self.hanging: set[int] = set()
 
-    async def fetch(self, _: object, index: int, query: str, *, seconds: float) -> Any:  # noqa: ANN401 - a response
-        assert seconds
+    async def fetch(self, _: object, index: int, query: str, *, timeout_s: float) -> Any:  # noqa: ANN401 - a response
+        assert timeout_s
         assert query == "offset=latest&max_bytes=1"
         self.asked += 1
         self.now += 1

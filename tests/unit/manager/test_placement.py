@@ -96,7 +96,7 @@ def test_placement_is_deterministic_and_independent_of_order(
 def test_members_are_distinct_eligible_brokers_spread_over_racks(
     racks: list[str | None], sizes: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """A partition has the requested replicas, on brokers that may hold more, spread evenly over the racks."""
+    """A partition has the requested replicas, on eligible brokers, spread evenly over the racks."""
     brokers = [replace(one, cordoned=data.draw(st.booleans())) for one in brokers_of(racks)]
     able = {one.id: one.rack or one.id for one in brokers if not one.cordoned}
     for partitions, replication in sizes:

@@ -28,7 +28,7 @@ def test_new_writer_sends_its_epoch_to_all_brokers_at_once(tmp_path: Path) -> No
         assert snapshot is not None
         old = one.epoch
         two = bench.manager("http://one:1")
-        await two.election.observe()
+        await two.election.step()
         await two.receive_heartbeats()
         await two.reconciler.reconcile(two.epoch)
         assert {broker.writer_epoch for broker in fetch_all(bench)} == {two.epoch}
@@ -77,7 +77,7 @@ def test_new_writer_waits_before_it_marks_brokers_inactive(tmp_path: Path) -> No
         await bench.writer()
         bench.clock.move(100)
         two = bench.manager("http://one:1")
-        await two.election.observe()
+        await two.election.step()
         await two.reconciler.reconcile(two.epoch)
         bench.clock.move(3)
         await two.reconciler.reconcile(two.epoch)
@@ -119,7 +119,7 @@ def test_new_writer_waits_for_brokers_with_a_long_interval_and_not_for_those_tha
         slow, gone, default = fetch_all(bench)
         slow.manager_heartbeat_s, gone.is_silent = 10.0, True
         two = bench.manager("http://one:1")
-        await two.election.observe()
+        await two.election.step()
         bench.clock.move(4)
         await two.reconciler.reconcile(two.epoch)
         assert actives(bench) == [True, False, False]
@@ -149,7 +149,7 @@ def test_writer_gives_no_further_time_for_an_interval_that_is_wrong_or_of_anothe
             return {"id": fetch_all(bench)[0].id, **described}
 
         monkeypatch.setattr(two.reconciler._commands, "describe", describe)
-        await two.election.observe()
+        await two.election.step()
         bench.clock.move(4)
         await two.reconciler.reconcile(two.epoch)
         assert actives(bench) == [False]
@@ -247,7 +247,7 @@ def test_database_is_not_behind_during_changes_of_topics_and_brokers(tmp_path: P
             lost.starts += 1
             await writer.reconcile()
             writer = bench.manager("http://one:1")
-            await writer.election.observe()
+            await writer.election.step()
             await writer.reconcile()
             assert not writer.outdated
         assert not any(broker.held for broker in fetch_all(bench))
@@ -264,7 +264,40 @@ def test_repeated_failure_of_a_command_is_logged_once(tmp_path: Path, caplog: py
         first.refuses = OpenReplica
         with caplog.at_level(logging.INFO):
             await writer.pass_time(10)
-        assert len([one for one in caplog.records if "refused OpenReplica" in one.message]) == 1
+        (line,) = [one.message for one in caplog.records if "refused OpenReplica" in one.message]
+        topic = bench.store.snapshot().ready["t"]
+        found = (
+            f"command failed command=OpenReplica broker=127.0.0.1:{first.port} topic=t topic_id={topic.id} partition=0"
+        )
+        assert line.startswith(found)
+
+    on_bench(tmp_path, work)
+
+
+def test_failed_peer_update_is_logged_with_its_command_and_broker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(bench: Bench) -> None:
+        writer = await bench.writer(brokers=1)
+        first = fetch_all(bench)[0]
+        first.refuses, first.port = UpdatePeers, 7777
+        with caplog.at_level(logging.INFO):
+            await writer.reconcile()
+        assert "command failed command=UpdatePeers broker=127.0.0.1:7777 error=" in caplog.text
+
+    on_bench(tmp_path, work)
+
+
+def test_state_change_by_the_reconciler_is_logged_with_the_name_of_the_topic(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(bench: Bench) -> None:
+        writer = await bench.writer()
+        topic = await writer.create()
+        await writer.topics.delete(writer.epoch, "t")
+        with caplog.at_level(logging.INFO):
+            await writer.reconcile()
+        assert f"topic state changed topic=t topic_id={topic.id} state=deleted" in caplog.messages
 
     on_bench(tmp_path, work)
 

@@ -98,7 +98,7 @@ def test_topic_is_not_placed_on_a_broker_that_is_being_removed(tmp_path: Path) -
     async def work(bench: Bench) -> None:
         for round_ in range(6):
             writer = bench.manager("http://one:1")
-            await writer.election.observe()
+            await writer.election.step()
             made = writer.add(1)[0]
             await writer.reconcile()
             names = [f"t{round_}-{at}" for at in range(3)]
@@ -126,9 +126,61 @@ def test_broker_of_another_cluster_is_refused_with_advice_and_logged_once(
                 await writer.service.brokers.heartbeat(foreign.heartbeat())
             assert caught.value.code == "conflict"
         assert bench.store.snapshot().brokers == ()
-        assert len([one for one in caplog.records if one.levelno >= logging.ERROR]) == 1
+        (line,) = [one.message for one in caplog.records if one.levelno >= logging.ERROR]
+        ours = bench.store.snapshot().cluster_id
+        ids = f"id={foreign.id} cluster_id={an_id(0xC)} database_cluster_id={ours}"
+        assert line.startswith(f"heartbeat rejected broker=127.0.0.1:{foreign.port} {ids} error=")
 
     on_bench(tmp_path, work)
+
+
+def test_each_committed_change_of_a_broker_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def work(bench: Bench) -> None:
+        writer = await bench.writer(brokers=1)
+        one, service = first_of(bench), writer.service.brokers
+        subject, address = f"broker=127.0.0.1:{one.port} id={one.id}", f"url=http://127.0.0.1:{one.port} rack=None"
+        assert [line for line in caplog.messages if line.startswith("broker")] == [
+            f"broker registered {subject} {address}"
+        ]
+        caplog.clear()
+        for _ in range(2):  # the second change of each kind changes nothing
+            await service.cordon(one.id, cordoned=True)
+        for _ in range(2):
+            await service.cordon(one.id, cordoned=False)
+        for _ in range(2):
+            await service.configure(one.id, rack="r1", wanted=False, cordoned=True)
+        for _ in range(2):
+            await service.delete(one.id)
+        one.rack = "r1"
+        await service.add(f"127.0.0.1:{one.port}")
+        assert [line for line in caplog.messages if line.startswith("broker")] == [
+            f"broker cordoned {subject}",
+            f"broker uncordoned {subject}",
+            f"broker updated {subject} rack='r1' cordoned=True wanted=False",
+            f"broker removed {subject}",
+            f"broker added {subject} {address.replace('None', 'r1')}",
+        ]
+
+    with caplog.at_level(logging.INFO):
+        on_bench(tmp_path, work)
+
+
+def test_broker_that_becomes_inactive_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def work(bench: Bench) -> None:
+        writer = await bench.writer()
+        await writer.pass_time(5)
+        one = first_of(bench)
+        caplog.clear()
+        one.is_silent = True
+        await writer.pass_time(6)
+        one.is_silent = False
+        await writer.receive_heartbeats()
+        lines = [line for line in caplog.messages if line.startswith("broker")]
+        assert [line.split(" broker=")[0] for line in lines] == ["broker marked inactive", "broker updated"]
+        assert lines[1].endswith(f"id={one.id} active=True")
+
+    with caplog.at_level(logging.INFO):
+        on_bench(tmp_path, work)
 
 
 def test_broker_that_lost_its_disk_replaces_its_old_id(tmp_path: Path) -> None:
@@ -155,7 +207,7 @@ def test_number_of_brokers_is_limited(tmp_path: Path, monkeypatch: pytest.Monkey
 
     async def work(bench: Bench) -> None:
         writer = await bench.writer(brokers=3)
-        with pytest.raises(Refusal, match="the limit is 3"):
+        with pytest.raises(Refusal, match=r"3 brokers are registered; the limit is 3\. Remove unused brokers"):
             await writer.service.brokers.heartbeat(FakeBroker(9).heartbeat())
         await writer.service.brokers.remove(first_of(bench).id)
         await writer.service.brokers.heartbeat(FakeBroker(9).heartbeat())
@@ -314,7 +366,7 @@ def test_manager_closes_although_a_task_swallows_its_cancellation(
 def test_manager_with_a_database_behind_makes_no_changes_until_it_stops(tmp_path: Path) -> None:
     async def work(manager: Manager, stops: asyncio.Queue[int]) -> None:
         await manager._prepare()
-        await manager.election.observe()
+        await manager.election.step()
         assert manager.writer.is_writer
         manager._on_outdated(("broker x knows more",))
         assert await stops.get() == 5

@@ -1,6 +1,7 @@
 """Topics: creation, changes and deletion by the writer, with failures of brokers and databases."""
 
 import asyncio
+import logging
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from flotilla.protocol.errors import Refusal
 from flotilla_manager.metadata.errors import DatabaseUnavailable, Fenced, OutcomeUnknown
 from flotilla_manager.model import TopicState
 from flotilla_manager.planning import CloseReplica, Command, OpenReplica
+from flotilla_manager.writer import topics
 from flotilla_manager.writer.topics import TopicSpec
 from support.writer_harness import Bench, WriterHarness, on_bench
 
@@ -102,7 +104,7 @@ def test_next_writer_completes_a_topic_in_creating(
         with pytest.raises(type(error)):
             await one.create()
         two = bench.manager("http://one:1")
-        await two.election.observe()
+        await two.election.step()
         assert (await refusal_of(two.create())).code == "unavailable", "not 'exists': clients cannot see it yet"
         await two.reconcile()
         assert two.states() == {"t": READY}
@@ -125,7 +127,7 @@ def test_topic_that_cannot_be_completed_is_deleted_after_a_timeout(
         with pytest.raises(DatabaseUnavailable):
             await one.create()
         two = bench.manager("http://one:1")
-        await two.election.observe()
+        await two.election.step()
         await two.pass_time(70)
         assert two.states() == {}
         await two.create(replication=2)
@@ -256,6 +258,65 @@ def test_reconciler_opens_new_partitions_that_a_broker_did_not_open(tmp_path: Pa
         third.refuses = None
         await writer.reconcile()
         assert len(third.held) == 3
+
+    on_bench(tmp_path, work)
+
+
+def test_each_committed_change_of_a_topic_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def work(bench: Bench) -> None:
+        writer = await bench.writer()
+        topic = await writer.create(partitions=2)
+        for _ in range(2):  # the second change of each kind changes nothing
+            await writer.topics.change(writer.epoch, "t", retention_ms=None, compression="zstd")
+        for _ in range(2):
+            await writer.topics.change(writer.epoch, "t", partitions=5)
+        for _ in range(2):
+            await writer.topics.change(writer.epoch, "t", owner="Topic/a")
+        for _ in range(2):
+            await writer.topics.release(writer.epoch, "t", "Topic/a")
+        await writer.topics.delete(writer.epoch, "t")
+        subject = f"topic=t topic_id={topic.id}"
+        assert [line for line in caplog.messages if line.startswith("topic ")] == [
+            f"topic created {subject} partitions=2 replication=3",
+            f"topic changed {subject} retention_ms=None compression='zstd'",
+            f"topic changed {subject} partitions=5 partitions_before=2",
+            f"topic changed {subject} owner='Topic/a'",
+            f"topic released {subject} owner='Topic/a'",
+            f"topic deleted {subject} partitions=5",
+        ]
+
+    with caplog.at_level(logging.INFO):
+        on_bench(tmp_path, work)
+
+
+def test_failed_creation_of_a_topic_is_logged_as_such(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def work(bench: Bench) -> None:
+        writer = await bench.writer()
+        list(writer.brokers.values())[2].refuses = OpenReplica
+        await refusal_of(writer.create())
+        (line,) = [line for line in caplog.messages if line.startswith("topic ")]
+        assert line.startswith("topic creation failed, deleting topic=t topic_id=")
+
+    with caplog.at_level(logging.INFO):
+        on_bench(tmp_path, work)
+
+
+def test_numbers_of_topics_and_partitions_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(bench: Bench) -> None:
+        writer = await bench.writer()
+        await writer.create(partitions=3)
+        monkeypatch.setattr(topics, "PARTITIONS_TOTAL_MAX", 4)
+        partitions = "3 partitions exist, and the request adds 2; the limit is 4. "
+        partitions += "Delete unused topics, or request fewer partitions."
+        for call in (writer.create("u", partitions=2), writer.topics.change(writer.epoch, "t", partitions=5)):
+            refused = await refusal_of(call)
+            assert (refused.code, str(refused)) == ("bad_request", partitions)
+        monkeypatch.setattr(topics, "TOPICS_MAX", 1)
+        refused = await refusal_of(writer.create("u", partitions=1))
+        assert (refused.code, str(refused)) == (
+            "bad_request",
+            "1 topics exist; the limit is 1. Delete unused topics.",
+        )
 
     on_bench(tmp_path, work)
 

@@ -8,6 +8,13 @@ from flotilla import __version__
 from flotilla.protocol import simple_params
 from flotilla.protocol.errors import Refusal
 from flotilla.protocol.responses import SimpleBrokerResponse
+from flotilla.protocol.simple_responses import (
+    BrokerChangedResponse,
+    ListedManagerResponse,
+    ManagersResponse,
+    RootResponse,
+    status,
+)
 from flotilla.testing.routing import Routes, simple_handler
 from flotilla.testing.state import Broker, ClusterState
 
@@ -40,8 +47,7 @@ class AdminApi:
 
     def root(self, _: simple_params.NoParams) -> dict[str, Any]:
         """Describe the system."""
-        text = "Flotilla, a replicated log queue."
-        return {"message": text, "version": __version__, "role": "writer", "docs": "/docs"}
+        return RootResponse(version=__version__, role="writer").to_dict()
 
     def list_brokers(self, _: simple_params.NoParams) -> dict[str, Any]:
         """List the brokers."""
@@ -52,7 +58,7 @@ class AdminApi:
                     broker_host=one.host,
                     broker_name=one.name,
                     rack=None,
-                    status="active",
+                    status=status(is_active=True),
                     deactivated=one.cordoned,
                     replicas=self._state.count_replicas(one),
                 ).to_dict()
@@ -62,7 +68,8 @@ class AdminApi:
 
     def list_managers(self, _: simple_params.NoParams) -> dict[str, Any]:
         """List the managers: only the fake itself."""
-        return {"managers": [{"name": "fake", "role": "writer", "url": self._url, "status": "active"}]}
+        fake = ListedManagerResponse(name="fake", role="writer", url=self._url, status=status(is_active=True))
+        return ManagersResponse(managers=[fake]).to_dict()
 
     def add_broker(self, params: simple_params.BrokerHost) -> dict[str, Any]:
         """Add a removed broker again; the fake has no other brokers."""
@@ -92,9 +99,10 @@ class AdminApi:
     def _find(self, params: simple_params.BrokerHost) -> Broker:
         broker = self._state.find_broker(params.broker_host)
         if broker is None:
-            raise Refusal("bad_request", f"No broker is registered at {params.broker_host}.")
+            text = f"No broker has the name, address or id {params.broker_host!r}; `flotilla brokers list` shows all."
+            raise Refusal("bad_request", text)
         return broker
 
     def _put(self, broker: Broker, done: str) -> dict[str, Any]:
         self._state.put_broker(broker)
-        return {"message": f"Broker {done} successfully.", "broker_id": broker.id}
+        return BrokerChangedResponse.of(done, broker.id).to_dict()

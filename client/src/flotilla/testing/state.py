@@ -138,10 +138,13 @@ class ClusterState:
 
     def _check_limits(self, partitions: int, topics: int = 0) -> None:
         if len(self.topics) + topics > TOPICS_MAX:
-            raise Refusal("bad_request", f"The number of topics is {len(self.topics)}; the limit is {TOPICS_MAX}.")
+            text = f"{len(self.topics)} topics exist; the limit is {TOPICS_MAX}. Delete unused topics."
+            raise Refusal("bad_request", text)
         total = sum(len(topic.partitions) for topic in self.topics.values())
         if total + partitions > PARTITIONS_TOTAL_MAX:
-            raise Refusal("bad_request", f"The number of partitions is {total}; the limit is {PARTITIONS_TOTAL_MAX}.")
+            text = f"{total} partitions exist, and the request adds {partitions}; the limit is {PARTITIONS_TOTAL_MAX}. "
+            text += "Delete unused topics, or request fewer partitions."
+            raise Refusal("bad_request", text)
 
     def by_id(self, topic_id: str) -> Topic | None:
         """Return a topic by its id, or None."""

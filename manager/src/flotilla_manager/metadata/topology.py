@@ -19,10 +19,9 @@ from flotilla_manager.metadata.errors import InvalidStateTransition, TopicExists
 from flotilla_manager.metadata.locks import lock_topics
 from flotilla_manager.metadata.managers import writer_of
 from flotilla_manager.metadata.tokens import read_tokens
-from flotilla_manager.model import Broker, Partition, Snapshot, Topic, TopicState
+from flotilla_manager.model import LIVE_STATES, Broker, Partition, Snapshot, Topic, TopicState
 
 _ORDER = tuple(TopicState)
-_ALIVE = (TopicState.CREATING, TopicState.READY)
 
 _topics = tables.topics
 _brokers = tables.brokers
@@ -62,7 +61,7 @@ class Topology(Database):
     def create_topic(self, epoch: int, topic: Topic) -> Topic:
         """Insert a topic in state `creating`; its own state and serial are ignored. Raises TopicExists."""
         with self.topology_transaction(epoch) as connection:
-            taken = (_topics.c.name == topic.name) & _topics.c.state.in_(_ALIVE)
+            taken = (_topics.c.name == topic.name) & _topics.c.state.in_(LIVE_STATES)
             found = connection.execute(select(_topics.c.id).where(taken)).scalar_one_or_none()
             if found is not None:
                 raise TopicExists(topic.name, found)
@@ -74,10 +73,10 @@ class Topology(Database):
             current = _state_of(connection, topic_id)
             if _ORDER.index(state) < _ORDER.index(current):
                 raise InvalidStateTransition(f"topic {topic_id} is {current}; it cannot become {state}")
-            if state not in _ALIVE:
+            if state not in LIVE_STATES:
                 lock_topics(connection, [topic_id], shared=False)  # excludes commits
             connection.execute(update(_topics).where(_topics.c.id == topic_id).values(state=state.value))
-            if state not in _ALIVE:
+            if state not in LIVE_STATES:
                 self._remove_clients(connection, topic_id)
             if state == TopicState.DELETED:
                 connection.execute(delete(_partitions).where(_partitions.c.topic_id == topic_id))
@@ -103,14 +102,14 @@ class Topology(Database):
         }
         values = {name: value for name, value in given.items() if not isinstance(value, Unchanged)}
         with self.topology_transaction(epoch) as connection:
-            _state_of(connection, topic_id, _ALIVE)
+            _state_of(connection, topic_id, LIVE_STATES)
             if values:
                 connection.execute(update(_topics).where(_topics.c.id == topic_id).values(**values))
 
     def add_partitions(self, epoch: int, topic_id: str, partitions: Sequence[Partition]) -> None:
         """Add partitions to a topic. Registered consumers start at offset 0 of them. Raises TopicMissing."""
         with self.topology_transaction(epoch) as connection:
-            _state_of(connection, topic_id, _ALIVE)
+            _state_of(connection, topic_id, LIVE_STATES)
             insert_partitions(connection, topic_id, partitions)
 
     def put_broker(self, epoch: int, broker: Broker) -> None:

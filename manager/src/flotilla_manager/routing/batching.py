@@ -3,8 +3,9 @@
 A batcher writes to one partition as an idempotent producer, one batch at a time, so that retries are stored once.
 Batches grow with the load.
 
-All messages of a batch have the same outcome. After a failure, the next batch uses the next producer epoch: it does not
-depend on the failed one, and late copies of that one are rejected.
+All messages of a batch have the same outcome. A batch that is larger than its topic allows is not stored: it is split,
+and each half is a batch with an outcome of its own. After a failure, the next batch uses the next producer epoch: it
+does not depend on the failed one, and late copies of that one are rejected.
 """
 
 import asyncio
@@ -27,10 +28,11 @@ _RECORDS_MAX = 2048
 _BYTES_MAX = 1 << 20
 _IDLE_S = 600.0  # an unused batcher is dropped, before the partition drops its producer state
 _SWEEP_S = 60.0
-_FORGOTTEN = "unknown_producer"  # definite failure: the partition dropped the producer state
+_UNKNOWN_PRODUCER = "unknown_producer"  # definite failure: the partition dropped the producer state
+_ADVICE = "read the partition before you send the message again; a 'sequence' makes retries safe"
 
 
-class Waiting(NamedTuple):
+class PendingMessage(NamedTuple):
     """A message and the future of its offset."""
 
     value: bytes
@@ -47,21 +49,21 @@ class PartitionBatcher:
     producer_id: bytes
     epoch: int = 0
     sequence: int = 0
-    waiting: list[Waiting] = field(default_factory=list)
+    pending: list[PendingMessage] = field(default_factory=list)
     task: "asyncio.Task[None] | None" = None
     used_at: float = 0.0
 
-    def take(self) -> list[Waiting]:
-        """Take the messages of the next batch: in order, at least one, up to the limits."""
+    def take_batch(self) -> list[PendingMessage]:
+        """Take the messages of the next batch from the queue: in order, at least one, up to the limits."""
         bytes_max = min(_BYTES_MAX, self.topic.batch_bytes_max or _BYTES_MAX)
         size = count = 0
-        for one in self.waiting[:_RECORDS_MAX]:
+        for one in self.pending[:_RECORDS_MAX]:
             size += len(one.value)
             if count and batch_bytes(count + 1, size) > bytes_max:
                 break
             count += 1
-        taken, self.waiting = self.waiting[:count], self.waiting[count:]
-        return taken
+        messages, self.pending = self.pending[:count], self.pending[count:]
+        return messages
 
 
 class PartitionBatchers:
@@ -72,12 +74,12 @@ class PartitionBatchers:
         gateway: Gateway,
         *,
         bytes_max: int,
-        seconds: float,
+        timeout_s: float,
         clock: Callable[[], float],
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._gateway = gateway
-        self._seconds = seconds
+        self._timeout_s = timeout_s
         self._clock = clock
         self._random_bytes = random_bytes
         self._batchers: dict[tuple[str, int], PartitionBatcher] = {}
@@ -90,10 +92,10 @@ class PartitionBatchers:
         with self.in_flight.hold(len(value)):
             batcher = self._batcher(topic, index)
             future: asyncio.Future[int] = self._loop.create_future()
-            batcher.waiting.append(Waiting(value, future, request_ids.current()))
+            batcher.pending.append(PendingMessage(value, future, request_ids.current()))
             if batcher.task is None:
                 batcher.task = self._loop.create_task(
-                    self._drive(batcher), context=Context()
+                    self._send_batches(batcher), context=Context()
                 )  # without the context of a request
             return await future
 
@@ -115,52 +117,50 @@ class PartitionBatchers:
         ]:
             del self._batchers[key]
 
-    async def _drive(self, batcher: PartitionBatcher) -> None:
+    async def _send_batches(self, batcher: PartitionBatcher) -> None:
         """Send batches until the queue is empty. Every future gets a result, also on cancellation."""
-        taken: list[Waiting] = []
+        messages: list[PendingMessage] = []
         try:
-            while batcher.waiting:
-                taken = batcher.take()
-                await self._carry(batcher, taken)
+            while batcher.pending:
+                messages = batcher.take_batch()
+                await self._send_batch(batcher, messages)
         finally:
             batcher.task = None
-            for one in taken:  # only after a cancellation
-                _fail(
-                    one.future,
-                    Refusal("unknown_outcome", "the manager is shutting down; the message may be stored or not"),
-                )
-            for one in batcher.waiting:
+            for one in messages:  # only after a cancellation
+                _fail(one.future, _unknown("the manager is shutting down"))
+            for one in batcher.pending:
                 _fail(one.future, Refusal("unavailable", "the manager is shutting down; the message was not sent"))
-            batcher.waiting = []
+            batcher.pending = []
 
-    async def _carry(self, batcher: PartitionBatcher, taken: list[Waiting]) -> None:
+    async def _send_batch(self, batcher: PartitionBatcher, messages: list[PendingMessage]) -> None:
         """Send one batch and set the results. Uses the first request id of its messages."""
-        request_ids.set_current(next(filter(None, (one.request_id for one in taken)), None))
+        request_ids.set_current(next(filter(None, (one.request_id for one in messages)), None))
         refusal: Refusal
         try:
-            offset = await self._send(batcher, [one.value for one in taken])
+            offset = await self._append(batcher, [one.value for one in messages])
         except Refusal as error:
-            if error.code == "too_large" and len(taken) > 1:  # the limit was lowered and the cache is older
-                await self._carry(batcher, taken[: len(taken) // 2])
-                await self._carry(batcher, taken[len(taken) // 2 :])
+            if error.code == "too_large" and len(messages) > 1:  # the limit was lowered and the cache is older
+                await self._send_batch(batcher, messages[: len(messages) // 2])
+                await self._send_batch(batcher, messages[len(messages) // 2 :])
                 return
             refusal = error
         except Exception:
             logger.exception("append failed topic=%s partition=%d", batcher.topic.name, batcher.index)
-            refusal = Refusal("unknown_outcome", "internal error; the message may be stored or not")
+            refusal = _unknown("internal error")
         else:
-            for at, one in enumerate(taken):
+            for at, one in enumerate(messages):
                 if not one.future.done():
                     one.future.set_result(offset + at)
             return
-        for one in taken:
+        for one in messages:
             _fail(one.future, refusal)
 
-    async def _send(self, batcher: PartitionBatcher, values: list[bytes]) -> int:
+    async def _append(self, batcher: PartitionBatcher, values: list[bytes]) -> int:
+        """Append a batch; return its offset. Sends it again if the partition dropped the producer state."""
         try:
             return await self._try(batcher, values)
         except Refusal as refusal:
-            if refusal.code != _FORGOTTEN:
+            if refusal.code != _UNKNOWN_PRODUCER:
                 raise
         return await self._try(batcher, values)  # with the new producer epoch
 
@@ -170,7 +170,9 @@ class PartitionBatchers:
         )
         sent = False
         try:
-            appended = await self._gateway.append(batcher.topic, batcher.index, batch, seconds=self._seconds)
+            appended = await self._gateway.append(
+                batcher.topic, batcher.index, batch, timeout_s=self._timeout_s, advice=_ADVICE
+            )
             sent = True
         finally:
             if sent:
@@ -187,6 +189,11 @@ def batch_bytes(count: int, size: int) -> int:
 
 def _padded(size: int) -> int:
     return -(-size // 8) * 8
+
+
+def _unknown(cause: str) -> Refusal:
+    """Return the error of a message that may be stored."""
+    return Refusal("unknown_outcome", f"{cause}; the message may be stored or not: {_ADVICE}")
 
 
 def _fail(future: "asyncio.Future[int]", refusal: Refusal) -> None:

@@ -25,6 +25,9 @@ from flotilla_server import request_ids
 _PAUSE_S_MIN = 0.01
 _PAUSE_S_MAX = 0.25
 _TRY_S_MAX = 3.0  # timeout of one attempt, if the request can be repeated
+_TIMER_S = 0.01  # timers can fire this much early
+_SEND_AGAIN = "send the batch again with the same producer id and sequence"
+_READ_FIRST = "read the partition before you send the batch again"
 _BATCH = (("content-type", "application/vnd.flotilla.batch"),)
 
 
@@ -58,6 +61,7 @@ class LeaderRequest:
     wait_s: float = 0.0  # long-poll time of the request
     repeatable: bool = True
     done: str = "stored"  # past participle for error messages
+    advice: str = ""  # what the client can do if the outcome is unknown
 
     @property
     def changes(self) -> bool:
@@ -86,43 +90,60 @@ class Gateway:
         self.leaders = Leaders()
 
     async def append(
-        self, topic: Topic, index: int, batch: Buffer, *, seconds: float, repeatable: bool = True
+        self,
+        topic: Topic,
+        index: int,
+        batch: Buffer,
+        *,
+        timeout_s: float,
+        repeatable: bool = True,
+        advice: str | None = None,
     ) -> AppendResult:
-        """Append a batch. Raises Refusal, with `unknown_outcome` if the batch may be stored."""
-        target = f"/v1/append?topic=id:{topic.id}&partition={index}"
+        """Append a batch. Raises Refusal, with `unknown_outcome` if the batch may be stored.
+
+        `advice` ends the message of an unknown outcome. By default, it is for a client that sent the batch itself.
+        """
         request = LeaderRequest(
-            topic=topic, index=index, method="POST", target=target, body=batch, repeatable=repeatable
+            topic=topic,
+            index=index,
+            method="POST",
+            target=f"/v1/append?topic=id:{topic.id}&partition={index}",
+            body=batch,
+            repeatable=repeatable,
+            advice=advice or (_SEND_AGAIN if repeatable else _READ_FIRST),
         )
-        response = await self.send(request, seconds)
+        response = await self.send(request, timeout_s)
         try:
             return _appended.decode(response.body)
         except msgspec.DecodeError as error:
-            raise Refusal("unknown_outcome", f"invalid response from a broker: {error}") from error
+            raise _unknown(request, f"invalid response from a broker: {error}") from error
 
-    async def fetch(self, topic: Topic, index: int, query: str, *, seconds: float, wait_s: float = 0.0) -> Response:
+    async def fetch(self, topic: Topic, index: int, query: str, *, timeout_s: float, wait_s: float = 0.0) -> Response:
         """Fetch batches; `query` has the remaining parameters."""
         target = f"/v1/fetch?topic=id:{topic.id}&partition={index}" + (f"&{query}" if query else "")
         return await self.send(
-            LeaderRequest(topic=topic, index=index, method="GET", target=target, wait_s=wait_s), seconds + wait_s
+            LeaderRequest(topic=topic, index=index, method="GET", target=target, wait_s=wait_s), timeout_s + wait_s
         )
 
-    async def delete_records(self, topic: Topic, index: int, below: int | str, *, seconds: float) -> Offsets:
+    async def delete_records(self, topic: Topic, index: int, below: int | str, *, timeout_s: float) -> Offsets:
         """Delete records below an offset, or all current ones (`latest`); return the new offsets. Idempotent."""
         target = f"/v1/delete-records?topic=id:{topic.id}&partition={index}&offset={below}"
-        request = LeaderRequest(topic=topic, index=index, method="POST", target=target, done="deleted")
-        response = await self.send(request, seconds)
+        request = LeaderRequest(
+            topic=topic, index=index, method="POST", target=target, done="deleted", advice="send the request again"
+        )
+        response = await self.send(request, timeout_s)
         try:
             found = _delete_result.decode(response.body)
         except msgspec.DecodeError as error:
-            raise Refusal("unknown_outcome", f"invalid response from a broker: {error}") from error
+            raise _unknown(request, f"invalid response from a broker: {error}") from error
         return Offsets(found.first_offset, found.next_offset)
 
-    async def offsets(self, topic: Topic, index: int, *, seconds: float) -> Offsets:
+    async def offsets(self, topic: Topic, index: int, *, timeout_s: float) -> Offsets:
         """Return the offsets of a partition."""
-        response = await self.fetch(topic, index, "offset=latest&max_bytes=1", seconds=seconds)
+        response = await self.fetch(topic, index, "offset=latest&max_bytes=1", timeout_s=timeout_s)
         return offsets_in(response)
 
-    async def describe(self, topic: Topic, partition: Partition, *, seconds: float) -> dict[str, Any]:
+    async def describe(self, topic: Topic, partition: Partition, *, timeout_s: float) -> dict[str, Any]:
         """Describe a partition, from its leader or any member that responds; empty if none does."""
         found: dict[str, Any] = {}
         target = f"/v1/replicas/{topic.id}/{partition.index}/{partition.epoch}"
@@ -134,7 +155,7 @@ class Gateway:
                 continue
             try:
                 response = await self._fetches.request(
-                    broker.url, "GET", target, headers=self._headers, timeout_s=seconds
+                    broker.url, "GET", target, headers=self._headers, timeout_s=timeout_s
                 )
             except (Disconnected, TimeoutError, OSError):
                 continue
@@ -147,16 +168,16 @@ class Gateway:
                 candidates = [found["leader"]]
         return {**found, "leader": None}
 
-    async def send(self, request: LeaderRequest, seconds: float) -> Response:
+    async def send(self, request: LeaderRequest, timeout_s: float) -> Response:
         """Send until there is a response. Raises Refusal."""
-        attempts = _Attempts(request, seconds, self._clock() + seconds)
+        attempts = _Attempts(request, timeout_s, self._clock)
         while True:
             try:
                 topic, partition = self._find(request)
                 broker = self._choose(topic, partition)
             except Refusal as refusal:
                 raise attempts.end(refusal) from refusal
-            left_s = attempts.deadline - self._clock()
+            left_s = attempts.left_s
             if left_s <= 0:
                 raise attempts.end()
             try:
@@ -170,7 +191,7 @@ class Gateway:
             if step is Step.DONE:
                 self.leaders.learn(topic, partition.index, broker.id)
                 return response
-            attempts.answered(step, response.body)
+            attempts.answered(step, response.body, broker)
             self._choose_next(step, response, topic, partition, broker)
             if step is not Step.MOVE or attempts.pause_s:
                 await self._pause(attempts)
@@ -215,48 +236,63 @@ class Gateway:
     async def _pause(self, attempts: "_Attempts") -> None:
         """Wait with exponential backoff."""
         attempts.pause_s = min(max(_PAUSE_S_MIN, attempts.pause_s * 2), _PAUSE_S_MAX)
-        await asyncio.sleep(max(0.0, min(attempts.pause_s, attempts.deadline - self._clock())))
+        await asyncio.sleep(max(0.0, min(attempts.pause_s, attempts.left_s)))
 
 
 class _Attempts:
     """Attempts of a request. Once in doubt, its outcome is unknown whatever error follows."""
 
-    def __init__(self, request: LeaderRequest, seconds: float, deadline: float) -> None:
+    def __init__(self, request: LeaderRequest, timeout_s: float, clock: Callable[[], float]) -> None:
         self._request = request
-        self._seconds = seconds
-        self._in_doubt = False
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._deadline = clock() + timeout_s
+        self._doubt: str | None = None  # the cause of the first unknown outcome
         self._last = Refusal("unavailable", "no broker that holds the partition responds")
-        self.deadline = deadline
         self.pause_s = 0.0
+
+    @property
+    def left_s(self) -> float:
+        """Time until the deadline."""
+        return self._deadline - self._clock()
 
     def lost(self, error: Exception, broker: Broker) -> None:
         """Record a missing response. Raises Refusal if the request must not be repeated."""
         self._last = Refusal("unavailable", f"broker {broker.label} is unreachable")
         if may_be_sent(error):
-            self._set_in_doubt()
+            self._set_in_doubt(f"broker {broker.label} did not respond: {str(error) or type(error).__name__}")
 
-    def answered(self, step: Step, body: bytes) -> None:
+    def answered(self, step: Step, body: bytes, broker: Broker) -> None:
         """Record an error response. Raises Refusal if it is final."""
         if step is Step.ELSEWHERE:  # the partition exists according to the cache
             self._last = Refusal("unavailable", "the partition is not open on its brokers yet; try again")
         elif step is not Step.DOUBT or not self._request.changes:
             self._last = refusal_in(body)
         if step is Step.REFUSED:
-            raise self.end()
+            raise self.end(self._last)
         if step is Step.DOUBT:
-            self._set_in_doubt()
+            self._set_in_doubt(f"broker {broker.label} responded: {refusal_in(body)}")
 
     def end(self, refusal: Refusal | None = None) -> Refusal:
-        """Return the final error: the last one, or an unknown outcome."""
-        if self._in_doubt:
-            text = f"timed out after {self._seconds:g} s; the records may be {self._request.done} or not"
-            return Refusal("unknown_outcome", text)
-        return refusal or self._last
+        """Return the final error: `refusal` or the last one, or an unknown outcome with its cause."""
+        if self._doubt is None:
+            return refusal or self._last
+        if refusal is not None:
+            return _unknown(self._request, f"{self._doubt}; a later attempt failed: {refusal}")
+        if self.left_s <= _TIMER_S:
+            return _unknown(self._request, f"timed out after {self._timeout_s:g} s: {self._doubt}")
+        return _unknown(self._request, self._doubt)
 
-    def _set_in_doubt(self) -> None:
-        self._in_doubt = self._request.changes
+    def _set_in_doubt(self, cause: str) -> None:
+        if self._request.changes and self._doubt is None:
+            self._doubt = cause
         if not self._request.repeatable:
             raise self.end()
+
+
+def _unknown(request: LeaderRequest, cause: str) -> Refusal:
+    """Return the error of a request whose outcome is unknown."""
+    return Refusal("unknown_outcome", f"{cause}; the records may be {request.done} or not: {request.advice}")
 
 
 def offsets_in(response: Response) -> Offsets:

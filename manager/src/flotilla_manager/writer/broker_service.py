@@ -58,9 +58,6 @@ class BrokerService:
         if is_changed:
             broker = await self._registry.change(epoch, heartbeat.id, brokers.from_heartbeat(heartbeat))
             is_removed = broker.removed
-            event = "registered" if known is None else "updated"
-            line = "broker %s broker=%s id=%s url=%s rack=%s"
-            logger.info(line, event, broker.label, broker.id, broker.url, broker.rack)
         if is_removed:
             return self._answer(heartbeat, epoch, known=False)
         is_first = not self._reports.is_alive(heartbeat.id)
@@ -88,7 +85,8 @@ class BrokerService:
         )
         if heartbeat.id not in self._foreign and len(self._foreign) < brokers.BROKERS_MAX:
             self._foreign.add(heartbeat.id)
-            logger.error("heartbeat rejected: %s", text)
+            line = "heartbeat rejected broker=%s id=%s cluster_id=%s database_cluster_id=%s error=%r"
+            logger.error(line, label, heartbeat.id, heartbeat.cluster_id, snapshot.cluster_id, text)
         raise Refusal("conflict", text)
 
     async def add(self, host: str) -> str:
@@ -111,17 +109,17 @@ class BrokerService:
             raise Refusal("conflict", f"The broker at {host} belongs to another cluster.")
         return await self._change(epoch, heartbeat.id, brokers.add(heartbeat))
 
-    async def remove(self, host: str) -> str:
-        """Remove a broker that holds no replicas."""
-        return await self._change(self._election.require_epoch(), await self._find(host), brokers.remove)
+    async def remove(self, reference: str) -> str:
+        """Remove a broker that holds no replicas. `reference` is a name, an address or an id."""
+        return await self._change(self._election.require_epoch(), await self._find(reference), brokers.remove)
 
     async def delete(self, id_: str) -> None:
         """Remove a broker by id. Idempotent."""
         await self._change(self._election.require_epoch(), id_, brokers.remove)
 
-    async def cordon(self, host: str, *, cordoned: bool) -> str:
-        """Cordon or uncordon a broker."""
-        id_ = await self._find(host)
+    async def cordon(self, reference: str, *, cordoned: bool) -> str:
+        """Cordon or uncordon a broker. `reference` is a name, an address or an id."""
+        id_ = await self._find(reference)
         return await self._change(self._election.require_epoch(), id_, brokers.cordon(cordoned=cordoned))
 
     async def configure(self, id_: str, *, rack: str | None, wanted: bool, cordoned: bool) -> Broker:
@@ -136,9 +134,9 @@ class BrokerService:
         self._reconciler.wake()
         return broker.id
 
-    async def _find(self, host: str) -> str:
+    async def _find(self, reference: str) -> str:
         await self._metadata.refresh()
-        return brokers.find(self._metadata.require_snapshot(), host).id
+        return brokers.find(self._metadata.require_snapshot(), reference).id
 
     def describe(self) -> dict[str, Any]:
         """Describe the topology at one version, and the last heartbeats."""

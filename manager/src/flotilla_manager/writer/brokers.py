@@ -6,14 +6,17 @@ removed.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from flotilla.protocol.errors import Refusal, not_found
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Broker, Snapshot, replicas_per_broker
 from flotilla_manager.writer.reports import Heartbeat
+
+logger = logging.getLogger(__name__)
 
 BROKERS_MAX = 1000  # brokers accept slightly more addresses
 
@@ -42,6 +45,9 @@ class BrokerRegistry:
             broker = decide(known, snapshot)
             if broker != known:
                 await self._database.call(self._database.store.put_broker, epoch, broker)
+                line = change_line(known, broker)
+                if line is not None:
+                    logger.info("%s", line)
                 await self._metadata.refresh()
         return broker
 
@@ -56,7 +62,7 @@ def from_heartbeat(heartbeat: Heartbeat) -> Decision:
         if known is not None and known.removed:
             return known
         if known is None:
-            check_room(snapshot)
+            check_broker_limit(snapshot)
         return heartbeat.to_broker(known)
 
     return decide
@@ -67,7 +73,7 @@ def add(heartbeat: Heartbeat) -> Decision:
 
     def decide(known: Broker | None, snapshot: Snapshot) -> Broker:
         if known is None or known.removed:
-            check_room(snapshot)
+            check_broker_limit(snapshot)
         return replace(heartbeat.to_broker(known), removed=False, wanted=True)
 
     return decide
@@ -101,6 +107,21 @@ def configure(*, rack: str | None, wanted: bool, cordoned: bool) -> Decision:
     return decide
 
 
+def change_line(before: Broker | None, after: Broker) -> str | None:
+    """Return the log line of a change; None for a broker that became inactive, which the reconciler logs."""
+    subject, address = f"broker={after.label} id={after.id}", f"url={after.url} rack={after.rack}"
+    if before is None:
+        return f"broker registered {subject} {address}"
+    if before.removed != after.removed:
+        return f"broker removed {subject}" if after.removed else f"broker added {subject} {address}"
+    names = [field.name for field in fields(Broker) if getattr(before, field.name) != getattr(after, field.name)]
+    if names == ["cordoned"]:
+        return f"broker {'cordoned' if after.cordoned else 'uncordoned'} {subject}"
+    if names == ["active"] and not after.active:
+        return None
+    return f"broker updated {subject} " + " ".join(f"{name}={getattr(after, name)!r}" for name in names)
+
+
 def registered(broker: Broker | None) -> Broker:
     """Return the broker. Raises Refusal if it is None."""
     if broker is None:
@@ -108,25 +129,26 @@ def registered(broker: Broker | None) -> Broker:
     return broker
 
 
-def check_room(snapshot: Snapshot) -> None:
-    """Check the limit of brokers. Raises Refusal."""
+def check_broker_limit(snapshot: Snapshot) -> None:
+    """Check that another broker can be registered. Raises Refusal."""
     count = sum(not broker.removed for broker in snapshot.brokers)
     if count >= BROKERS_MAX:
         text = f"{count} brokers are registered; the limit is {BROKERS_MAX}. Remove unused brokers."
         raise Refusal("conflict", text)
 
 
-def find(snapshot: Snapshot, host: str) -> Broker:
+def find(snapshot: Snapshot, reference: str) -> Broker:
     """Find a broker by name, address or id. Raises Refusal.
 
     A broker that lost its disk returns with a new id at the same address. An address means the active one.
     """
     present = [broker for broker in snapshot.brokers if not broker.removed]
-    here = [broker for broker in present if host in {broker.id, broker.url, broker.address}]
-    here = here or [broker for broker in present if broker.name == host]
+    here = [broker for broker in present if reference in {broker.id, broker.url, broker.address}]
+    here = here or [broker for broker in present if broker.name == reference]
     if not here:
-        raise Refusal("bad_request", f"No broker is registered at {host}.")
+        text = f"No broker has the name, address or id {reference!r}; `flotilla brokers list` shows all."
+        raise Refusal("bad_request", text)
     active = [broker for broker in here if broker.active]
     if len({broker.address for broker in active}) > 1:
-        raise Refusal("bad_request", f"Several brokers have the name {host}; use the address or the id of one.")
+        raise Refusal("bad_request", f"Several brokers have the name {reference}; use the address or the id of one.")
     return active[0] if active else here[-1]

@@ -65,7 +65,7 @@ class WriterElection:
         last_error = ""
         while True:
             try:
-                await self.observe()
+                await self.step()
                 last_error = ""
             except MetadataError as error:
                 if str(error) != last_error:
@@ -73,7 +73,7 @@ class WriterElection:
                 last_error = str(error)
             await asyncio.sleep(HEARTBEAT_S)
 
-    async def observe(self) -> None:
+    async def step(self) -> None:
         """Send a heartbeat as the writer; otherwise take over if there is no live writer. Raises MetadataError."""
         if self._is_retired:
             return
@@ -85,7 +85,9 @@ class WriterElection:
             return
         asked_at = self._clock()
         writer = await self._database.call(self._database.store.writer)
-        if self._may_take_over(writer, asked_at):
+        if not self._is_vacant(writer):
+            self._watch(writer, asked_at)
+        if self._may_take_over(writer):
             epoch = await self._database.call(self._database.store.take_over, self._url)
             self._take(epoch)
 
@@ -113,14 +115,19 @@ class WriterElection:
         self._is_retired = True
         self.epoch = None
 
-    def _may_take_over(self, writer: Writer, asked_at: float) -> bool:
-        """Return whether there is no live writer. A restart at the same URL replaces the old process."""
-        if not writer.epoch or not writer.url or (writer.url == self._url and not self._has_led):
-            return True
+    def _watch(self, writer: Writer, asked_at: float) -> None:
+        """Record an observation of another writer. Logs the first one."""
         now = self._clock()
         if self._watched is None:
             logger.info("standing by writer=%s epoch=%d", writer.url, writer.epoch)
             self._watched = Watched(writer, now)
         else:
             self._watched = self._watched.with_observation(writer, asked_at, now)
-        return self._watched.silent_s > TAKEOVER_S
+
+    def _is_vacant(self, writer: Writer) -> bool:
+        """Return whether no other process has the role. A restart at the same URL replaces the old process."""
+        return not writer.epoch or not writer.url or (writer.url == self._url and not self._has_led)
+
+    def _may_take_over(self, writer: Writer) -> bool:
+        """Return whether there is no live writer."""
+        return self._is_vacant(writer) or (self._watched is not None and self._watched.silent_s > TAKEOVER_S)

@@ -89,7 +89,7 @@ class GroupCoordinator:
 
         def decide(group: Group) -> Group:
             topology = self._topics()
-            check_room(group, id_, topics, topology)
+            check_group_limits(group, id_, topics, topology)
             return membership.join(group, id_, topics, timeout_ms, strategy, topology)
 
         group = await self._change(name, decide, renewed_id=id_)
@@ -346,12 +346,14 @@ class GroupCoordinator:
         return self._topology[1]
 
 
-def check_room(group: Group, member_id: str, topics: Collection[str], topology: Topology) -> None:
-    """Check the limits of members and partitions. Raises Refusal."""
+def check_group_limits(group: Group, member_id: str, topics: Collection[str], topology: Topology) -> None:
+    """Check that a member with these topics can join. Raises Refusal."""
     if member_id not in group.members and len(group.members) >= GROUP_MEMBERS_MAX:
-        text = f"group '{group.name}' has {len(group.members)} members; the limit is {GROUP_MEMBERS_MAX}"
+        text = f"group '{group.name}' has {len(group.members)} members; the limit is {GROUP_MEMBERS_MAX}. "
+        text += "Stop a consumer of the group, or use another group."
         raise Refusal("conflict", text)
     total = sum(topology[name].partitions for name in group.topics.union(topics) if name in topology)
     if total > GROUP_PARTITIONS_MAX:
-        text = f"the topics of group '{group.name}' have {total} partitions; the limit is {GROUP_PARTITIONS_MAX}"
+        text = f"the topics of group '{group.name}' have {total} partitions; the limit is {GROUP_PARTITIONS_MAX}. "
+        text += "Subscribe to fewer topics, or use several groups."
         raise Refusal("conflict", text)

@@ -158,7 +158,8 @@ class BrokerReconciler:
             if change.topic_id in self._creating:
                 continue
             await self._database.call(self._database.store.set_topic_state, epoch, change.topic_id, change.state)
-            logger.info("topic state changed topic_id=%s state=%s", change.topic_id, change.state)
+            topic = snapshot.topics_by_id[change.topic_id]
+            logger.info("topic state changed topic=%s topic_id=%s state=%s", topic.name, topic.id, change.state)
         return found
 
     def _is_in_creation(self, command: Command) -> bool:
@@ -168,11 +169,12 @@ class BrokerReconciler:
     async def _delete_incomplete(self, epoch: int, snapshot: Snapshot) -> None:
         """Delete topics whose creation was interrupted and cannot be completed."""
         now = self._clock()
-        incomplete = [topic.id for topic in snapshot.topics if topic.state == TopicState.CREATING]
+        incomplete = {topic.id: topic.name for topic in snapshot.topics if topic.state == TopicState.CREATING}
         self._incomplete = {id_: self._incomplete.get(id_, now) for id_ in incomplete}
         for id_, since in self._incomplete.items():
             if now - since > _CREATE_S_MAX and id_ not in self._creating:
-                logger.warning("topic creation timed out, deleting topic_id=%s timeout_s=%d", id_, _CREATE_S_MAX)
+                line = "topic creation timed out, deleting topic=%s topic_id=%s timeout_s=%d"
+                logger.warning(line, incomplete[id_], id_, _CREATE_S_MAX)
                 await self._database.call(self._database.store.set_topic_state, epoch, id_, TopicState.DELETING)
 
     async def send(self, commands: tuple[Command, ...], epoch: int, snapshot: Snapshot) -> list[CommandFailed]:
@@ -181,19 +183,19 @@ class BrokerReconciler:
         reachable = [(command, known[command.broker]) for command in commands if command.broker in known]
         failures = []
         for command, failure in await self._commands.send_all(reachable, epoch, snapshot.cluster_id):
-            self._record_result(command, known[command.broker].label, failure, epoch)
+            self._record_result(command, failure, epoch, snapshot)
             if failure is not None:
                 failures.append(failure)
         return failures
 
-    def _record_result(self, command: Command, broker: str, failure: CommandFailed | None, epoch: int) -> None:
+    def _record_result(self, command: Command, failure: CommandFailed | None, epoch: int, snapshot: Snapshot) -> None:
         """Record the result of a command."""
         if isinstance(command, Campaign | TransferLeadership):
             now = self._clock()
             self._sent[command] = self._sent[command].again(now) if command in self._sent else SentCommand(now)
         if failure is not None:
             if self._failures.get(command) != str(failure):
-                logger.info("command failed broker=%s error=%r", broker, str(failure))
+                logger.info("command failed %s error=%r", _describe(command, snapshot), str(failure))
             self._failures[command] = str(failure)
             if isinstance(failure, StaleWriterRejected):
                 self._election.lose(epoch, str(failure))
@@ -244,3 +246,13 @@ class BrokerReconciler:
     def _mark_if_silent(self, known: Broker | None, _: Snapshot) -> Broker:
         broker = registered(known)
         return replace(broker, active=broker.active and self._reports.is_alive(broker.id))
+
+
+def _describe(command: Command, snapshot: Snapshot) -> str:
+    """Return the kind of a command, its broker and its replica, for logs."""
+    found = f"command={type(command).__name__} broker={snapshot.brokers_by_id[command.broker].label}"
+    if isinstance(command, UpdatePeers):
+        return found
+    topic = snapshot.topics_by_id.get(command.topic_id)
+    name = command.topic if isinstance(command, OpenReplica) else topic.name if topic else ""
+    return f"{found} topic={name} topic_id={command.topic_id} partition={command.partition} epoch={command.epoch}"

@@ -72,7 +72,7 @@ class RegistrationService:
         positions = [0] * len(topic.partitions)
         if latest:
             for index in range(len(positions)) if partition is None else (partition,):
-                positions[index] = (await self._gateway.offsets(topic, index, seconds=self._timeout_s)).next
+                positions[index] = (await self._gateway.offsets(topic, index, timeout_s=self._timeout_s)).next
         id_ = self._random_bytes(_ID_BYTES).hex()
         try:
             await self._database.call(

@@ -28,7 +28,7 @@ class WriterServices:
         """Whether this manager is the writer, as far as it knows."""
         return self.election.epoch is not None
 
-    def fenced(self, error: Fenced) -> Refusal:
+    def give_up_role(self, error: Fenced) -> Refusal:
         """Give up the role after a fenced transaction; return the error for the client."""
         self.election.lose(error.epoch, str(error))
         return Refusal("unavailable", "Another manager became the writer during the request; try again.")

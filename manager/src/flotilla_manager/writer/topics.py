@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -20,7 +20,7 @@ from flotilla.protocol.simple import EXISTS, NO_TOPIC
 from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata.errors import MetadataError, TopicExists, TopicMissing
 from flotilla_manager.metadata_cache import MetadataCache
-from flotilla_manager.model import Partition, Snapshot, Topic, TopicState
+from flotilla_manager.model import LIVE_STATES, Partition, Snapshot, Topic, TopicState
 from flotilla_manager.placement import CannotPlace, grow, place
 from flotilla_manager.planning import Campaign, CloseReplica, Command, OpenReplica
 from flotilla_manager.routing.gateway import Gateway
@@ -33,7 +33,6 @@ BEING_CREATED = "The topic is being created; try again."
 REMOVED = "The topic was deleted during the request; try again."
 _LEADER_WAIT_S = 3.0
 _CONCURRENCY_MAX = 64
-_LIVE = (TopicState.CREATING, TopicState.READY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +93,8 @@ class Topics:
                     topic = await self._begin(epoch, self._draft(id_, spec, snapshot))
                 await self._open_or_undo(epoch, topic, snapshot)
                 await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.READY)
+            line = "topic created topic=%s topic_id=%s partitions=%d replication=%d"
+            logger.info(line, topic.name, topic.id, len(topic.partitions), topic.replication)
             await self._elect_leaders(epoch, topic, topic.partitions, snapshot)
             return replace(topic, state=TopicState.READY)
 
@@ -104,7 +105,7 @@ class Topics:
             raise (
                 Refusal("exists", EXISTS) if found.state == TopicState.READY else Refusal("unavailable", BEING_CREATED)
             )
-        check_room(snapshot, spec.partitions, topics=1)
+        check_topic_limits(snapshot, spec.partitions, topics=1)
         self._check_brokers(snapshot)
         members = _placed(lambda: place(spec.partitions, spec.replication, snapshot.brokers, snapshot.topics))
         return Topic(
@@ -131,6 +132,8 @@ class Topics:
         if not failures:
             return
         await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.DELETING)
+        line = "topic creation failed, deleting topic=%s topic_id=%s error=%r"
+        logger.warning(line, topic.name, topic.id, str(failures[0]))
         self._reconciler.wake()
         raise to_refusal(failures[0])
 
@@ -154,7 +157,7 @@ class Topics:
     async def _wait_for_leader(self, topic: Topic, index: int, limit: asyncio.Semaphore) -> None:
         async with limit:
             try:
-                await self._gateway.offsets(topic, index, seconds=_LEADER_WAIT_S)
+                await self._gateway.offsets(topic, index, timeout_s=_LEADER_WAIT_S)
             except Refusal as refusal:
                 logger.info(
                     "partition has no leader yet topic=%s partition=%d error=%r", topic.name, index, str(refusal)
@@ -176,6 +179,7 @@ class Topics:
                 await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.DELETING)
             except TopicMissing as error:
                 raise not_found("topic", NO_TOPIC) from error
+            logger.info("topic deleted topic=%s topic_id=%s partitions=%d", name, topic.id, len(topic.partitions))
             await self._reconciler.send(close_commands(topic), epoch, snapshot)
             self._reconciler.wake()
             await self._refresh_after_change()
@@ -189,6 +193,7 @@ class Topics:
             check_owner(topic, owner)
             if topic.owner is not None:
                 await self._database.call(self._database.store.configure_topic, epoch, topic.id, owner=None)
+                logger.info("topic released topic=%s topic_id=%s owner=%r", name, topic.id, topic.owner)
                 await self._refresh_after_change()
 
     async def configure(self, epoch: int, spec: TopicSpec, kept: Collection[str] = ()) -> Topic:
@@ -239,18 +244,21 @@ class Topics:
             batch_bytes_max=wanted.batch_bytes_max,
             compression=wanted.compression,
         )
+        logger.info("topic changed topic=%s topic_id=%s %s", topic.name, topic.id, _changed_settings(topic, wanted))
         self._reconciler.wake()
 
     async def _add_partitions(self, epoch: int, topic_id: str, partitions: int) -> None:
-        """Add partitions. The reconciler open_commands replicas that a broker did not open."""
+        """Add partitions. The reconciler opens the replicas that a broker did not open."""
         async with self._lock:
             snapshot = await self._refresh()
             topic = snapshot.topics_by_id[topic_id]
             count = len(topic.partitions)
-            check_room(snapshot, partitions - count)
+            check_topic_limits(snapshot, partitions - count)
             members = _placed(lambda: grow(topic, partitions, snapshot.brokers, snapshot.topics))
             added = tuple(Partition(index=count + at, epoch=1, members=of) for at, of in enumerate(members))
             await self._database.call(self._database.store.add_partitions, epoch, topic.id, added)
+        line = "topic changed topic=%s topic_id=%s partitions=%d partitions_before=%d"
+        logger.info(line, topic.name, topic.id, partitions, count)
         await self._reconciler.send(open_commands(topic, added), epoch, snapshot)
         await self._elect_leaders(epoch, topic, added, snapshot)
 
@@ -284,7 +292,7 @@ class Topics:
 
 def find(snapshot: Snapshot, name: str) -> Topic | None:
     """Find a topic by name that is being created or ready."""
-    return next((one for one in snapshot.topics if one.name == name and one.state in _LIVE), None)
+    return next((one for one in snapshot.topics if one.name == name and one.state in LIVE_STATES), None)
 
 
 def spec_of(topic: Topic) -> TopicSpec:
@@ -300,14 +308,19 @@ def spec_of(topic: Topic) -> TopicSpec:
     )
 
 
-def check_room(snapshot: Snapshot, partitions: int, topics: int = 0) -> None:
-    """Check the limits of topics and partitions. Raises Refusal."""
-    live = [topic for topic in snapshot.topics if topic.state in _LIVE]
+def check_topic_limits(snapshot: Snapshot, partitions: int, topics: int = 0) -> None:
+    """Check that this number of partitions and topics can be added. Raises Refusal."""
+    live = [topic for topic in snapshot.topics if topic.state in LIVE_STATES]
     if len(live) + topics > TOPICS_MAX:
-        raise Refusal("bad_request", f"The number of topics is {len(live)}; the limit is {TOPICS_MAX}.")
+        text = f"{len(live)} topics exist; the limit is {TOPICS_MAX}. Delete unused topics."
+        raise Refusal("bad_request", text)
     total = sum(len(topic.partitions) for topic in live)
     if total + partitions > PARTITIONS_TOTAL_MAX:
-        raise Refusal("bad_request", f"The number of partitions is {total}; the limit is {PARTITIONS_TOTAL_MAX}.")
+        text = (
+            f"{total} partitions exist, and the request adds {partitions}; the limit is {PARTITIONS_TOTAL_MAX}. "
+            "Delete unused topics, or request fewer partitions."
+        )
+        raise Refusal("bad_request", text)
 
 
 def check_owner(topic: Topic, owner: str | None) -> None:
@@ -344,6 +357,12 @@ def close_commands(topic: Topic) -> tuple[Command, ...]:
         for one in topic.partitions
         for member in one.members
     )
+
+
+def _changed_settings(before: Topic, after: Topic) -> str:
+    """Return the changed settings with their new values, for logs."""
+    names = [field.name for field in fields(Topic) if getattr(before, field.name) != getattr(after, field.name)]
+    return " ".join(f"{name}={getattr(after, name)!r}" for name in names)
 
 
 def _placed(decide: Callable[[], tuple[tuple[str, ...], ...]]) -> tuple[tuple[str, ...], ...]:
