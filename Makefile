@@ -44,7 +44,7 @@ $(UV):
 	@touch $@
 
 # Spark is large, and only its tests and applications need it: `make run` does without.
-spark: .venv/.ready-spark ## install Spark as well, for the data source and the applications in spark-apps; it needs Java 17
+spark: .venv/.ready-spark ## install Spark as well, for the data source and the applications in spark-apps; it needs Java 17 or newer
 
 .venv/.ready-spark: .venv/.ready requirements-spark.lock
 	@echo "setup: installing Spark"

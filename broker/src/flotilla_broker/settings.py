@@ -67,13 +67,17 @@ class Settings:
     peer_host: str = setting("127.0.0.1", "address to listen on for other brokers")
     peer_port: int = setting(8091, "port to listen on for other brokers; 0 selects a free port", int)
     advertise_host: str | None = setting(
-        None, "host that clients connect to; host if not set", str, {"CURRENT_ADDRESS": url_host}
+        None, "host that clients connect to", str, {"CURRENT_ADDRESS": url_host}, fallback="that of --host"
     )
     advertise_port: int | None = setting(
-        None, "port that clients connect to; port if not set", int, {"CURRENT_ADDRESS": url_port}
+        None, "port that clients connect to", int, {"CURRENT_ADDRESS": url_port}, fallback="that of --port"
     )
-    advertise_peer_host: str | None = setting(None, "host that other brokers connect to; peer_host if not set")
-    advertise_peer_port: int | None = setting(None, "port that other brokers connect to; peer_port if not set", int)
+    advertise_peer_host: str | None = setting(
+        None, "host that other brokers connect to", fallback="that of --peer-host"
+    )
+    advertise_peer_port: int | None = setting(
+        None, "port that other brokers connect to", int, fallback="that of --peer-port"
+    )
     managers: tuple[str, ...] = setting(
         (), "comma-separated base URLs of managers", parse_urls, {"MANAGER_ADDRESS": parse_urls}
     )
@@ -83,7 +87,7 @@ class Settings:
         float,
     )
     name: str | None = setting(
-        None, "name of this broker in tables, logs and metrics, instead of its id", lambda text: text or None
+        None, "name of this broker in tables, logs and metrics", lambda text: text or None, fallback="its id"
     )
     rack: str | None = setting(
         None, "failure domain; replicas of a partition go to different racks", lambda text: text or None
@@ -92,7 +96,7 @@ class Settings:
     secret_file: Path | None = setting(None, "file with the secret that all servers of the cluster share", Path)
     tls_cert: Path | None = setting(None, "TLS for clients: certificate chain (PEM)", Path)
     tls_key: Path | None = setting(None, "TLS for clients: private key of the certificate (PEM)", Path)
-    tls_ca: Path | None = setting(None, "CA bundle to verify managers; system CAs if not set", Path)
+    tls_ca: Path | None = setting(None, "CA bundle to verify managers", Path, fallback="system CAs")
     peer_cert: Path | None = setting(None, "mutual TLS between brokers: certificate chain (PEM)", Path)
     peer_key: Path | None = setting(None, "mutual TLS between brokers: private key of the certificate (PEM)", Path)
     peer_ca: Path | None = setting(None, "mutual TLS between brokers: CA bundle to verify other brokers", Path)
@@ -103,7 +107,7 @@ class Settings:
     )
     segment_bytes: int = setting(64 << 20, "size of a log segment", parse_size)
     log_bytes_max: int | None = setting(
-        None, "maximum disk usage of the log; the whole file system if not set", parse_size
+        None, "maximum disk usage of the log", parse_size, fallback="the whole file system"
     )
     heartbeat_s: float = setting(0.3, "interval of heartbeats from a leader to its followers, s", float)
     election_s_min: float = setting(1.5, "minimum election timeout, s", float)
@@ -115,7 +119,7 @@ class Settings:
     connections_max: int = setting(2048, "maximum number of client connections", int)
     append_s_max: float = setting(10.0, "append timeout, s; after it the outcome is unknown (HTTP 504)", float)
     fetch_bytes_max: int = setting(FETCH_BYTES_MAX_DEFAULT, "maximum size of a fetch response", parse_size)
-    wait_ms_max: int = setting(WAIT_MS_MAX_DEFAULT, "maximum time that a fetch waits for records, ms", int)
+    wait_ms_max: int = setting(WAIT_MS_MAX_DEFAULT, "longest wait of a fetch for records, ms", int)
     ready_lag_max: int = setting(10_000, "maximum lag of a replica, in entries, on a ready broker", int)
     log_level: str = setting("info", "debug, info, warning or error")
     secret: bytes | None = secret("secret_file")

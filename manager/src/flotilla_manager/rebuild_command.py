@@ -34,7 +34,9 @@ _REQUEST_S = 10.0
 _UNAUTHORIZED = 401
 _DESCRIPTION = (
     "Rebuild the metadata database from the brokers, after the database was lost or restored from an old backup. "
-    "Stop the writer first. From an old database, deleted topics, owners of topics and settings of brokers are kept."
+    "Stop the writer first, and try it with --dry-run. With an old backup, which needs --force, owners of topics, "
+    "tokens, committed offsets and settings of brokers are kept as of the backup, and topics that were deleted before "
+    "it stay deleted. With an empty database, all of these are lost."
 )
 _WATCH_S = 2.5  # a running writer sends a heartbeat every second
 
@@ -176,7 +178,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="file with the servers' secret, if brokers require authentication (or FLOTILLA_SECRET)",
     )
-    parser.add_argument("--force", action="store_true", help="replace topics in the database")
+    parser.add_argument(
+        "--force", action="store_true", help="replace the topics in the database; an old backup needs this"
+    )
     parser.add_argument(
         "--delete-topic",
         metavar="ID",
@@ -186,7 +190,9 @@ def _parser() -> argparse.ArgumentParser:
         help="delete the topic with this id; repeatable",
     )
     parser.add_argument(
-        "--accept-problems", action="store_true", help="continue although replicas are missing or contradict each other"
+        "--accept-problems",
+        action="store_true",
+        help="continue although replicas are missing or contradict each other; their records may be lost",
     )
     parser.add_argument("--dry-run", action="store_true", help="print what was found, and write nothing")
     return parser

@@ -54,7 +54,7 @@ class Settings:
 
     role: str = setting("reader", "writer or reader", str, {"READ_ONLY": _role_of})
     host: str = setting("127.0.0.1", "address to listen on")
-    port: int = setting(8080, "port of the HTTP API; 0 takes a free port", int, {"PORT": int})
+    port: int = setting(8080, "port of the HTTP API; 0 selects a free port", int, {"PORT": int})
     reuse_port: bool = setting(False, "true: share the port with other managers on this machine", parse_flag)
     own_port: int | None = setting(
         None, "additional port on 127.0.0.1 for this manager alone, if it shares --port", int
@@ -64,13 +64,14 @@ class Settings:
     )
     url: str | None = setting(
         None,
-        "URL at which other managers reach this one; if none, host and port",
+        "URL at which other managers reach this one",
         parse_url,
         {"CURRENT_ADDRESS": parse_url},
+        fallback="host and port",
     )
-    name: str | None = setting(None, "name of this manager; if none, host and port")
+    name: str | None = setting(None, "name of this manager", fallback="host and port")
     writer: str | None = setting(
-        None, "URL of the writer; if none, taken from the database", parse_url, {"MANAGER_ADDRESS": parse_url}
+        None, "URL of the writer", parse_url, {"MANAGER_ADDRESS": parse_url}, fallback="taken from the database"
     )
     database: str = setting(
         "sqlite:///flotilla.db",
@@ -87,6 +88,7 @@ class Settings:
         None,
         "default retention of new topics in bytes per partition, for example 10GiB, or unlimited",
         unless_unlimited(parse_size),
+        fallback="unlimited",
     )
     message_bytes_max: int = setting(
         MESSAGE_BYTES_MAX_DEFAULT, "maximum size of a message of the simple API", parse_size
@@ -96,19 +98,19 @@ class Settings:
         256 << 20, "maximum bytes in flight, separately for messages, appends and fetches", parse_size
     )
     connections_max: int = setting(2048, "maximum number of client connections", int)
-    request_s_max: float = setting(15.0, "seconds to keep trying to reach a partition's leader", float)
-    wait_ms_max: int = setting(WAIT_MS_MAX_DEFAULT, "longest wait of a fetch for records, in milliseconds", int)
+    request_s_max: float = setting(15.0, "time to keep trying to reach a partition's leader, s", float)
+    wait_ms_max: int = setting(WAIT_MS_MAX_DEFAULT, "longest wait of a fetch for records, ms", int)
     client_silence_s: float = setting(
         CLIENT_SILENCE_S_DEFAULT,
-        "seconds without a request after which a registered producer or consumer is inactive",
+        "time without a request after which a registered producer or consumer is inactive, s",
         float,
     )
     auth: str = setting(AUTO, AUTH_HELP)
-    secret_file: Path | None = setting(None, "file that contains the secret shared by all servers", Path)
-    tls_cert: Path | None = setting(None, "certificate of this server; turns TLS on", Path)
-    tls_key: Path | None = setting(None, "private key of the certificate", Path)
-    tls_ca: Path | None = setting(None, "CA bundle for certificates of other servers; if none, system CAs", Path)
-    log_level: str = setting("info", ", ".join(LEVELS))
+    secret_file: Path | None = setting(None, "file with the secret that all servers of the cluster share", Path)
+    tls_cert: Path | None = setting(None, "certificate chain of this server (PEM); turns TLS on", Path)
+    tls_key: Path | None = setting(None, "private key of the certificate (PEM)", Path)
+    tls_ca: Path | None = setting(None, "CA bundle to verify other servers", Path, fallback="system CAs")
+    log_level: str = setting("info", "debug, info, warning or error")
     secret: bytes | None = secret("secret_file")
 
     def __post_init__(self) -> None:

@@ -83,6 +83,12 @@ def limited(receive: Receive, bytes_max: int) -> Receive:
     return counted
 
 
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Return when the client has disconnected. For requests that wait, after their body was read."""
+    while (await receive())["type"] != "http.disconnect":
+        continue
+
+
 async def respond(send: Send, status: int, headers: Headers, body: Sequence[Buffer]) -> None:
     """Send a response. The parts of the body are sent one by one, without a copy."""
     size = sum(len(part) for part in body)

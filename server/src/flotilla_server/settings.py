@@ -20,6 +20,7 @@ from flotilla import units
 from flotilla.net.urls import parse_url
 
 PREFIX = "FLOTILLA_"
+REQUIRED = "required"
 PORT_MAX = 65535
 TIMEOUT_S_MAX = 3600  # highest value of settings in seconds
 CONNECTIONS_MIN = 8  # lowest value of connections_max
@@ -37,9 +38,14 @@ def setting(  # the default may have any type
     text: str,
     parse: Parse = str,
     aliases: Mapping[str, Parse] | None = None,
+    fallback: str = "none",
 ) -> Any:  # noqa: ANN401
-    """Declare a setting: default, help text, parser, and aliases with their parsers."""
-    return field(default=default, metadata={"help": text, "parse": parse, "aliases": aliases or {}})
+    """Declare a setting: default, help text, parser, and aliases with their parsers.
+
+    `fallback` describes the default in the help if it is None or empty. `REQUIRED` means that there is none.
+    """
+    metadata = {"help": text, "parse": parse, "aliases": aliases or {}, "fallback": fallback}
+    return field(default=default, metadata=metadata)
 
 
 def secret(file: str) -> Any:  # noqa: ANN401 - a field of any type
@@ -127,14 +133,34 @@ def make_parser(kind: type, *, prog: str, description: str, epilog: str | None =
     """Create the parser of a server's command line."""
     parser = argparse.ArgumentParser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
     for declared in _settings(kind):
-        default = declared.default if declared.default not in {None, ()} else "none"
         names = ", ".join([_variable(declared.name), *declared.metadata["aliases"]])
         parser.add_argument(
             _flag(declared.name),
-            metavar=declared.name.rsplit("_", 1)[-1].upper(),
-            help=f"{declared.metadata['help']} (default: {default}; {names})".replace("%", "%%"),
+            metavar=_metavar(declared),
+            help=f"{declared.metadata['help']} ({_describe_default(declared)}; {names})".replace("%", "%%"),
         )
     return parser
+
+
+def _describe_default(declared: Field[Any]) -> str:
+    default: Any = declared.default
+    fallback = declared.metadata["fallback"]
+    if default in {None, (), ""}:
+        return REQUIRED if fallback == REQUIRED else f"default: {fallback}"
+    if isinstance(default, bool):
+        return f"default: {str(default).lower()}"
+    if declared.metadata["parse"] is parse_size:
+        return f"default: {units.write_size(default)}"
+    return f"default: {default}"
+
+
+def _metavar(declared: Field[Any]) -> str:
+    """Return the placeholder of a value: its type or unit, or the last word of the name."""
+    by_parser: dict[Parse, str] = {parse_flag: "BOOL", parse_url: "URL", parse_urls: "URLS"}
+    by_word = {"bytes": "SIZE", "s": "SECONDS", "ms": "MS", "max": "N", "min": "N"}
+    words = declared.name.split("_")
+    unit = next((by_word[word] for word in words[1:] if word in by_word), words[-1].upper())
+    return by_parser.get(declared.metadata["parse"], unit)
 
 
 def _fields(kind: Any) -> tuple[Field[Any], ...]:  # noqa: ANN401 - a dataclass

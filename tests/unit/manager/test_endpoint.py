@@ -13,7 +13,7 @@ from flotilla.net.codes import RESOURCES, Resource
 from flotilla.protocol.errors import STATUS_OF, Refusal, not_found
 from flotilla.protocol.simple import failure, template
 from flotilla_manager.api.calls import make_calls
-from flotilla_manager.api.data import while_there
+from flotilla_manager.api.data import cancel_on_disconnect
 from flotilla_manager.api.endpoint import SimpleEndpoint, database_refusal
 from flotilla_manager.api.forward import Forward
 from flotilla_manager.api.metrics import Metrics
@@ -409,9 +409,9 @@ def test_wait_ends_when_the_client_disconnects() -> None:
             return {"type": "http.disconnect"}
 
         with pytest.raises(ClientDisconnected):
-            await while_there(wait(), leave)
+            await cancel_on_disconnect(wait(), leave)
         await asyncio.sleep(0)
         assert is_over
-        assert await while_there(wait(), stay) == 1
+        assert await cancel_on_disconnect(wait(), stay) == 1
 
     run(test)

@@ -1,12 +1,14 @@
 """Declaration of settings: sources of values, names, and errors."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flotilla.net.urls import parse_url
 from flotilla_server.settings import (
+    REQUIRED,
     SettingsInvalid,
     is_loopback,
     load,
@@ -77,6 +79,22 @@ def test_secret_is_read_from_variable_or_file_and_never_shown(tmp_path: Path) ->
         read(FLOTILLA_TOKEN_FILE=str(tmp_path / "nothing"))
     with pytest.raises(SystemExit):
         read("--token", "x")
+
+
+@pytest.mark.parametrize(
+    ("declared", "shown"),
+    [
+        (setting(64 << 20, "a size", parse_size), "--x-bytes SIZE a size (default: 64MiB; FLOTILLA_X_BYTES)"),
+        (setting(True, "a switch", parse_flag), "--x-bytes BOOL a switch (default: true; FLOTILLA_X_BYTES)"),
+        (setting(None, "a URL", parse_url), "--x-bytes URL a URL (default: none; FLOTILLA_X_BYTES)"),
+        (setting(None, "a file", Path, fallback="system CAs"), "a file (default: system CAs; FLOTILLA_X_BYTES)"),
+        (setting("", "a name", fallback=REQUIRED), "a name (required; FLOTILLA_X_BYTES)"),
+    ],
+)
+def test_help_shows_unit_and_default(declared: Any, shown: str) -> None:  # noqa: ANN401 - a field of any type
+    kind = make_dataclass("Example", [("x_bytes", Any, declared)])
+    text = make_parser(kind, prog="example", description="An example.").format_help()
+    assert shown in " ".join(text.split())
 
 
 def test_help_lists_every_name() -> None:

@@ -16,9 +16,8 @@ from flotilla_broker.log import EntryMissing, GroupUnknown, LogError
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.partition.reading import select_batches
 from flotilla_broker.server import Broker
-from flotilla_server.asgi import ClientDisconnected, Receive, Scope, Send, respond
+from flotilla_server.asgi import ClientDisconnected, Receive, Scope, Send, respond, wait_for_disconnect
 from flotilla_server.authorization import caller_of, recheck
-from flotilla_server.disconnects import wait_for_disconnect
 from flotilla_server.limits import InFlight
 
 _ATTEMPTS_MAX = 5

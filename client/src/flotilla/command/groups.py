@@ -128,9 +128,10 @@ def reset(
 ) -> None:
     """Reset the committed offsets of a group.
 
-    By default, all partitions with a committed offset are reset, and all partitions of topics that members read. An
-    offset out of range is set to the first or the next offset. A group with
-    members is rejected: stop them first, or use --force. Removed members join again and continue at the new offsets.
+    Exactly one of --to, --offset and --shift is required. By default, all partitions with a committed offset are
+    reset, and all partitions of topics that members read; --topic and --partition, of which only one is allowed, limit
+    this. An offset out of range is set to the first or the next offset. A group with members is rejected: stop them
+    first, or use --force. Removed members join again and continue at the new offsets.
     """
     _check_where(where)
 

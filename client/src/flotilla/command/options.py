@@ -34,7 +34,7 @@ _NON_BREAKING_HYPHEN = "\u2011"
 _AUTHENTICATION = (
     "Authenticate with a token (FLOTILLA_TOKEN or --token-file) or with the secret that all servers share "
     "(FLOTILLA_SECRET or --secret-file). Options take precedence over variables, and tokens over secrets. With "
-    "--context, variables are ignored; see `flotilla contexts --help`."
+    "--context (but not FLOTILLA_CONTEXT), other variables are ignored; see `flotilla contexts --help`."
 )
 
 

@@ -79,6 +79,6 @@ def up(programs: Programs | None, /, **found: Any) -> None:  # noqa: ANN401 - fi
     A process that ends or hangs is restarted. Ctrl-C stops the cluster. The data is kept, and the next start continues
     with it.
 
-    Set other settings of brokers and managers with environment variables, e.g. FLOTILLA_SEGMENT_BYTES=16MiB.
+    Set other settings of brokers and managers with environment variables, e.g. FLOTILLA_SEGMENT_BYTES=32MiB.
     """
     run(Options(**found), programs or Programs())

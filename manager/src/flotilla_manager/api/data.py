@@ -20,17 +20,26 @@ from flotilla.protocol.appends import (
 )
 from flotilla.protocol.asgi import JSON, check_size, number, parse_query
 from flotilla.protocol.errors import Refusal
-from flotilla.protocol.json_batches import read_batch, write_records
+from flotilla.protocol.json_batches import read_batch, write_fetched
 from flotilla.records import NO_PRODUCER, BatchHeader, BatchInvalid, Buffer
 from flotilla_manager.api.endpoint import database_refusal
 from flotilla_manager.manager import Manager
 from flotilla_manager.metadata.errors import MetadataError
 from flotilla_manager.model import Topic
 from flotilla_manager.routing.gateway import offsets_in
-from flotilla_server.asgi import ClientDisconnected, Receive, Scope, Send, content_length, header, read_body, respond
+from flotilla_server.asgi import (
+    ClientDisconnected,
+    Receive,
+    Scope,
+    Send,
+    content_length,
+    header,
+    read_body,
+    respond,
+    wait_for_disconnect,
+)
 from flotilla_server.authorization import caller_of, missing_scope, recheck, require_scope
 from flotilla_server.callers import Caller
-from flotilla_server.disconnects import wait_for_disconnect
 from flotilla_server.limits import InFlight
 
 T = TypeVar("T")
@@ -79,7 +88,7 @@ class AppendEndpoint:
         topic = await find_partition(self._manager, caller, Permission.PRODUCE, name, index)
         check_batch_size(topic.name, len(batch), topic.batch_bytes_max)
         found = await self._manager.gateway.append(
-            topic, index, batch, seconds=self._manager.settings.request_s_max, repeatable=repeatable
+            topic, index, batch, timeout_s=self._manager.settings.request_s_max, repeatable=repeatable
         )
         return appended(found.base_offset, found.append_time_ms)
 
@@ -123,9 +132,9 @@ class FetchEndpoint:
         if wait_ms:
             rest["wait_ms"] = str(wait_ms)  # the limit of brokers may be higher
         fetching = self._manager.gateway.fetch(
-            topic, index, urlencode(rest), seconds=settings.request_s_max, wait_s=wait_ms / 1000
+            topic, index, urlencode(rest), timeout_s=settings.request_s_max, wait_s=wait_ms / 1000
         )
-        response = await (while_there(fetching, receive) if wait_ms else fetching)
+        response = await (cancel_on_disconnect(fetching, receive) if wait_ms else fetching)
         if wait_ms:
             recheck(scope)
         if _JSON_TYPE in (header(scope, b"accept") or b""):
@@ -139,14 +148,11 @@ class FetchEndpoint:
 
 
 def _write_json(response: Response) -> bytes:
-    records, next_offset = write_records(response.body, int(response.headers[b"flotilla-offset"]))
     first, end = offsets_in(response)
-    return msgspec.json.encode(
-        {"records": records, "next_offset": next_offset, "first_offset": first, "end_offset": end}
-    )
+    return write_fetched(response.body, int(response.headers[b"flotilla-offset"]), first, end)
 
 
-async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+async def cancel_on_disconnect(work: Coroutine[Any, Any, T], receive: Receive) -> T:
     """Run `work` until it ends or the client disconnects. Raises ClientDisconnected."""
     loop = asyncio.get_running_loop()
     working, leaving = loop.create_task(work), loop.create_task(wait_for_disconnect(receive))

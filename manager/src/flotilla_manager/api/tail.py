@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from flotilla.access import Scope as Permission
+from flotilla.limits import INT64_MAX
+from flotilla.protocol.appends import PARTITION_MAX
 from flotilla.protocol.asgi import Headers, number, parse_query
 from flotilla.protocol.errors import Refusal
 from flotilla.protocol.json_batches import write_records
@@ -21,9 +23,8 @@ from flotilla_manager.manager import Manager
 from flotilla_manager.model import Topic
 from flotilla_manager.record_cache import FRESH_S
 from flotilla_manager.routing.gateway import offsets_in
-from flotilla_server.asgi import Receive, Scope, Send, header
+from flotilla_server.asgi import Receive, Scope, Send, header, wait_for_disconnect
 from flotilla_server.authorization import caller_of, recheck
-from flotilla_server.disconnects import wait_for_disconnect
 from flotilla_server.quotas import Meter
 
 _PARAMETERS = {"topic", "partition", "offset"}
@@ -32,7 +33,6 @@ _KEEP_ALIVE_S = 15.0
 _FETCH_BYTES = 256 << 10
 _TAIL_STREAMS_MAX = 500
 _QUEUE_MAX = 8  # fetched chunks that wait for a slow client
-_PARTITION_MAX = (1 << 32) - 1
 _AGAIN_S = 0.5
 _CHECK_S = 1.0  # interval of access checks
 _STILL_HERE = b": still here\n\n"
@@ -55,7 +55,7 @@ class TailEndpoint:
             raise Refusal("method_not_allowed", "tail: method not allowed, use GET")
         query = parse_query(scope["query_string"])
         check_query(query)
-        one = number(query, "partition", None, _PARTITION_MAX) if "partition" in query else None
+        one = number(query, "partition", None, PARTITION_MAX) if "partition" in query else None
         topic = await find_partition(
             self._manager, caller_of(scope), Permission.CONSUME, query.get("topic", ""), one or 0
         )
@@ -77,7 +77,7 @@ class TailEndpoint:
 
     async def _begin(self, topic: Topic, index: int, begin: str) -> int:
         response = await self._manager.gateway.fetch(
-            topic, index, f"offset={begin}&max_bytes=1", seconds=self._manager.settings.request_s_max
+            topic, index, f"offset={begin}&max_bytes=1", timeout_s=self._manager.settings.request_s_max
         )
         return offsets_in(response).first if begin == "earliest" else offsets_in(response).next
 
@@ -153,9 +153,9 @@ class Stream:
         while not self._ended.is_set():
             try:
                 query = f"offset={offset}&max_bytes={_FETCH_BYTES}&wait_ms={_WAIT_MS}"
-                seconds = self._manager.settings.request_s_max
+                timeout_s = self._manager.settings.request_s_max
                 response = await self._manager.gateway.fetch(
-                    self._topic, index, query, seconds=seconds, wait_s=_WAIT_MS / 1000
+                    self._topic, index, query, timeout_s=timeout_s, wait_s=_WAIT_MS / 1000
                 )
                 records, offset = write_records(response.body, offset)
             except Refusal as refusal:
@@ -202,8 +202,8 @@ class Stream:
         first = 0
         if self._now() - piece.fetched_at >= FRESH_S:
             try:
-                seconds = self._manager.settings.request_s_max
-                first = (await self._manager.gateway.offsets(self._topic, piece.partition, seconds=seconds)).first
+                timeout_s = self._manager.settings.request_s_max
+                first = (await self._manager.gateway.offsets(self._topic, piece.partition, timeout_s=timeout_s)).first
             except Refusal as refusal:
                 self._fail(refusal)
                 return self._final()
@@ -243,4 +243,4 @@ def read_id(text: bytes | None) -> dict[int, int]:
         found = {int(index): int(offset) for index, offset in pairs}
     except ValueError:
         return {}
-    return found if all(0 <= offset < 1 << 63 for offset in found.values()) else {}
+    return found if all(0 <= offset <= INT64_MAX for offset in found.values()) else {}
