@@ -34,6 +34,8 @@ try:
 except ImportError as error:
     raise ExtraMissing("pyarrow", "arrow") from error
 
+__all__ = ["SCHEMA"]  # other names are internal
+
 _TIME: Final = pa.timestamp("ms", tz="UTC")
 _HEADERS: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
@@ -255,7 +257,7 @@ def _row_cells(topic_partition: TopicPartition, small: list[_Rows], name: str) -
 class _ArrowScan:
     """Looks at the numbers of a column without making objects of them."""
 
-    def never_falls(self, offsets: memoryview) -> bool:
+    def is_non_decreasing(self, offsets: memoryview) -> bool:
         numbers = _numbers(pa.int32(), offsets)
         return bool(pc.all(pc.less_equal(numbers.slice(0, len(offsets) - 1), numbers.slice(1))).as_py())
 

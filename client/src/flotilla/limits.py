@@ -1,20 +1,24 @@
-"""Limits and defaults of the system, each defined once. Errors name the limit."""
+"""Internal: limits and defaults of the system, each defined once. Errors name the limit."""
 
 from typing import Literal, get_args
 
 INT64_MAX = (1 << 63) - 1  # offsets, epochs, timestamps, sizes
+SEQUENCE_MAX = (1 << 31) - 1  # of a record in JSON and in the simple API
+DAY_MS = 24 * 3600 * 1000
 
 # Topics
-TOPIC_NAME_RULE = "[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+TOPIC_NAME_LENGTH_MAX = 200  # of a group, too
+TOPIC_NAME_RULE = f"[A-Za-z0-9][A-Za-z0-9._-]{{0,{TOPIC_NAME_LENGTH_MAX - 1}}}"
 TOPIC_NAME_HELP = f"name must match {TOPIC_NAME_RULE}"
 TOPIC_NAME = rf"^{TOPIC_NAME_RULE}$(?!\n)"  # Python's $ also matches before a last line break
+GIVEN_NAME_LENGTH_MAX = 1000  # of a topic that is looked up; no topic has a name longer than TOPIC_NAME_LENGTH_MAX
 PARTITIONS_DEFAULT = 2
 PARTITIONS_MAX = 1000  # of one topic
 PARTITIONS_TOTAL_MAX = 5_000  # heartbeats of three brokers with all of them are a few megabytes
 TOPICS_MAX = 5_000
 REPLICATION_DEFAULT = 3
 REPLICATION_MAX = 7  # members of a Raft group
-RETENTION_MS_DEFAULT = 7 * 24 * 3600 * 1000  # a week, unless the managers have another setting
+RETENTION_MS_DEFAULT = 7 * DAY_MS  # unless the managers have another setting
 TOPIC_BATCH_BYTES_MIN = 1024  # lowest batch_bytes_max of a topic
 CompressionName = Literal["none", "zstd"]
 COMPRESSIONS: tuple[CompressionName, ...] = get_args(CompressionName)

@@ -1,4 +1,4 @@
-"""Standard output whose reader closes it early, as in `flotilla topics list | head -1`."""
+"""Internal: standard output whose reader closes it early, as in `flotilla topics list | head -1`."""
 
 import contextlib
 import os

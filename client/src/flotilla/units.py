@@ -1,4 +1,4 @@
-"""Sizes, durations and times as users write them: in options, settings, resources and output. Pure.
+"""Internal: sizes, durations and times as users write them: in options, settings, resources and output. Pure.
 
 Sizes have binary units, in both notations: 64MiB, and 64Mi as in Kubernetes. Output has the first one.
 """

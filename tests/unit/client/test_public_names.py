@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ NAMES = sorted(set(flotilla.__all__) - {"__version__"})
 CLASSES = [getattr(flotilla, name) for name in NAMES]
 EXCEPTIONS = [kind for kind in CLASSES if issubclass(kind, Exception)]
 PUBLIC_MODULES = {"flotilla", "flotilla.testing", "flotilla.records", "flotilla.arrow", "flotilla.myqueue"}
-PAGES = [DOCS.parent / "README.md", *sorted(DOCS.glob("**/*.md"))]
+ROOT = DOCS.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "spark-apps" / "README.md", *sorted(DOCS.glob("**/*.md"))]
 
 
 def reference() -> str:
@@ -115,14 +117,67 @@ def test_reference_page_names_every_parameter(kind: type, method: str) -> None:
     assert named == [name for name in inspect.signature(getattr(kind, method)).parameters if name != "self"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def imports(text: str) -> list[tuple[str, set[str]]]:
+    """List the imports of a page from the package: each module, and the names that are imported from it."""
+    rows = re.findall(
+        r"^(?:>>>|\.\.\.)?[ \t]*from (flotilla(?:\.[\w.]+)?) import (\([^)]*\)|[^\n]+)", text, re.MULTILINE
+    )
+    found = [(module, re.sub(r"#[^\n]*", "", names)) for module, names in rows]
+    named = [
+        (module, {one.split()[0] for one in names.strip("()").split(",") if one.strip()}) for module, names in found
+    ]
+    whole = re.findall(r"^(?:>>>|\.\.\.)?[ \t]*import ([\w., \t]+)", text, re.MULTILINE)
+    modules = [one.split()[0] for row in whole for one in row.split(",") if one.strip()]
+    return named + [(one, set()) for one in modules if one == "flotilla" or one.startswith("flotilla.")]
+
+
+def test_imports_of_a_page_are_found() -> None:
+    page = """
+from flotilla import Client
+>>> from flotilla.arrow import SCHEMA as columns
+    def f():
+        from flotilla.net import Pool  # internal
+        import os, flotilla.limits as limits
+...     import flotilla
+from flotilla.records import (
+    decode,  # to objects
+    encode,
+)
+from flotilla_broker.log import open_folder
+The imports from flotilla are public.
+"""
+    assert imports(page) == [
+        ("flotilla", {"Client"}),
+        ("flotilla.arrow", {"SCHEMA"}),
+        ("flotilla.net", {"Pool"}),
+        ("flotilla.records", {"decode", "encode"}),
+        ("flotilla.limits", set()),
+        ("flotilla", set()),
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_docs_import_public_names_only(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    found = re.findall(r"^(?:>>> )?from (flotilla(?:\.[\w.]+)?) import (.+)$", text, re.MULTILINE)
+    found = imports(text)
     assert {module for module, _ in found} <= PUBLIC_MODULES
-    names = {name.strip() for module, names in found if module == "flotilla" for name in names.split(",")}
-    assert names <= set(NAMES)
+    for module, names in found:
+        assert names <= set(import_module(module).__all__), module
     assert re.findall(r"flotilla\.client\.\w+", text) == []
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC_MODULES))
+def test_public_module_lists_its_names(name: str) -> None:
+    module = import_module(name)
+    assert [one for one in module.__all__ if not hasattr(module, one)] == []
+
+
+INTERNAL_MODULES = ("access", "groups", "limits", "net", "producers", "protocol", "streams", "units")
+
+
+@pytest.mark.parametrize("name", INTERNAL_MODULES)
+def test_docstring_of_an_internal_module_says_so(name: str) -> None:
+    assert (import_module(f"flotilla.{name}").__doc__ or "").startswith("Internal: ")
 
 
 def test_package_loads_no_client_before_it_is_used() -> None:

@@ -1,5 +1,6 @@
 """`flotilla experiment`: options, reports, and errors without servers."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from flotilla.command import main
 from flotilla.command.experiment_options import repeat_flag
-from flotilla.command.experiment_report import format_report
+from flotilla.command.experiment_report import format_report, print_report
 from flotilla.experiments.checker import check
 from flotilla.experiments.consumer_logs import Origin, consumer_file, format_header, format_row, parse_consumer
 from flotilla.experiments.plans import PLANS
@@ -30,6 +31,18 @@ from support.fakemanager import serving
 )
 def test_topics_option_takes_several_values(given: str, meant: str) -> None:
     assert repeat_flag(given.split(), "--topics") == meant.split()
+
+
+def test_json_report_has_its_documented_names(capsys: pytest.CaptureFixture[str]) -> None:
+    """They differ from the columns of the table; docs/experiments.md lists them."""
+    logs = make_sample(PLANS["2P2C"], steps=1, seed=1)
+    text = format_header(1, ["T1"]) + format_row("T1", "x", None)
+    assert print_report(check(logs, [parse_consumer(text, consumer_file(1))]), as_json=True) == 1
+    (tally,) = json.loads(capsys.readouterr().out)["tallies"]
+    assert list(tally) == [
+        *("consumer", "topic", "producers", "sent", "received", "missing", "doubled", "disordered", "strange")
+    ]
+    assert (tally["received"], tally["strange"]) == (1, 1)
 
 
 def write_consumers(folder: Path, logs: list[ProducerLog], change: Callable[[list[str]], None]) -> None:

@@ -64,16 +64,20 @@ def test_checker_counts_each_consumer_and_topic() -> None:
             "consumer_1.txt line 8: producer_1.txt line 1 is out of order, after line 3 of the same file (T1)",
             "disordered",
         ),
-        (f"{ONE} x1", "consumer_1.txt line 9: message does not come from a producer of the experiment (T1)", "strange"),
+        (
+            f"{ONE} x1",
+            "consumer_1.txt line 9: message does not come from a producer of the experiment (T1)",
+            "unexpected",
+        ),
         (
             f"{ONE} x1:P3-1",
             "consumer_1.txt line 9: message refers to producer_3.txt line 1, which has no message for T1 (T1)",
-            "strange",
+            "unexpected",
         ),
         (
             f"{ONE} b1:P1-2",
             "consumer_1.txt line 9: message refers to producer_1.txt line 2, which has no message for T1 (T1)",
-            "strange",
+            "unexpected",
         ),
     ],
 )
@@ -85,7 +89,7 @@ def test_checker_names_file_and_line_of_problems(text: str, problem: str, kind: 
     }
 
 
-KINDS = ("missing", "doubled", "disordered", "strange")
+KINDS = ("missing", "doubled", "disordered", "unexpected")
 
 
 def test_changed_message_is_unexpected_and_the_original_missing() -> None:

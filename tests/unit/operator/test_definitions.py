@@ -8,11 +8,14 @@ import pytest
 import yaml
 
 from flotilla.limits import (
+    DAY_MS,
     PARTITIONS_DEFAULT,
     PARTITIONS_MAX,
     REPLICATION_DEFAULT,
     REPLICATION_MAX,
+    RETENTION_MS_DEFAULT,
     TOPIC_BATCH_BYTES_MIN,
+    TOPIC_NAME_LENGTH_MAX,
     TOPIC_NAME_RULE,
 )
 from flotilla.records import BATCH_BYTES_MAX
@@ -108,8 +111,17 @@ def test_crd_limits_match_the_servers() -> None:
     assert spec["replication"]["maximum"] == REPLICATION_MAX
     limits = spec["config"]["properties"]["batchBytesMax"]
     assert (limits["minimum"], limits["maximum"]) == (TOPIC_BATCH_BYTES_MIN, BATCH_BYTES_MAX)
-    assert spec["topicName"]["pattern"] == "^" + TOPIC_NAME_RULE.replace("{0,199}", "*") + "$"
-    assert spec["topicName"]["maxLength"] == 200
+    assert_is_topic_name(spec["topicName"])
+
+
+def test_pipeline_crd_accepts_the_topic_names_of_the_servers() -> None:
+    assert_is_topic_name(schema("pipelines", "spec", "topics")["items"])
+
+
+def assert_is_topic_name(node: dict[str, Any]) -> None:
+    """Check that a CRD has the rule of the servers: the length is a limit of its own."""
+    assert node["pattern"] == "^" + TOPIC_NAME_RULE.replace(f"{{0,{TOPIC_NAME_LENGTH_MAX - 1}}}", "*") + "$"
+    assert node["maxLength"] == TOPIC_NAME_LENGTH_MAX
 
 
 @pytest.mark.parametrize(
@@ -120,6 +132,12 @@ def test_crd_describes_the_defaults_of_the_servers(field: str, default: int) -> 
     found = schema("topics", "spec", field)
     assert "default" not in found
     assert re.search(rf"\(default: {default}[,)]", found["description"])
+
+
+def test_crd_describes_the_default_retention_of_the_servers() -> None:
+    found = schema("topics", "spec", "retention")
+    assert "default" not in found
+    assert f": {RETENTION_MS_DEFAULT // DAY_MS} days, no size limit." in found["description"]
 
 
 @pytest.mark.parametrize("unit", ["", "Ki", "Mi", "Gi", "Ti", "KiB", "MiB", "GiB", "TiB"])

@@ -32,6 +32,8 @@ ClusterId = Annotated[str | None, Query(pattern=_ID, description=_CLUSTER_RULE)]
 TopicId = Annotated[str, Path(pattern=_ID, description="Id of the topic: 32 hexadecimal digits")]
 Count = Annotated[int, Path(ge=0, le=_COUNT_MAX)]
 BrokerId = Annotated[str, Field(pattern=_ID)]
+Retention = Annotated[int, Field(ge=0, le=INT64_MAX, description="Null: no limit")]
+BatchBytes = Annotated[int, Field(ge=TOPIC_BATCH_BYTES_MIN, le=BATCH_BYTES_MAX)]
 
 
 class _Command(BaseModel):
@@ -55,9 +57,9 @@ class ReplicaCommand(_Command):
             description="Ids of the brokers with a replica, this broker included",
         ),
     ]
-    retention_ms: Annotated[int, Field(ge=0, le=INT64_MAX, description="Null: no limit")] | None = RETENTION_MS_DEFAULT
-    retention_bytes: Annotated[int, Field(ge=0, le=INT64_MAX, description="Null: no limit")] | None = None
-    batch_bytes_max: Annotated[int, Field(ge=TOPIC_BATCH_BYTES_MIN, le=BATCH_BYTES_MAX)] | None = None
+    retention_ms: Retention | None = RETENTION_MS_DEFAULT
+    retention_bytes: Retention | None = None
+    batch_bytes_max: BatchBytes | None = None
 
 
 class Address(BaseModel):

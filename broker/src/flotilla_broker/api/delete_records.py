@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Query, Request
 
 from flotilla.access import Scope as Permission
+from flotilla.limits import INT64_MAX
 from flotilla.protocol.appends import PARTITION_MAX
 from flotilla.protocol.errors import Refusal
 from flotilla_broker.api.fetch import out_of_range
@@ -24,12 +25,11 @@ from flotilla_broker.partition.partition import Partition
 from flotilla_broker.server import Broker
 from flotilla_server.authorization import caller_of
 
-_NUMBER_MAX = (1 << 63) - 1
 _TRIM_BYTES = 32  # of the entry: an instruction and a number
 
 Name = Annotated[str, Query(max_length=300, description="Name of the topic, or `id:` and its id")]
 Index = Annotated[int, Query(ge=0, le=PARTITION_MAX, description="Number of the partition")]
-Number = Annotated[int, Query(ge=0, le=_NUMBER_MAX)]
+Number = Annotated[int, Query(ge=0, le=INT64_MAX)]
 Below = Annotated[
     Number | Literal["latest"], Query(description="Delete the records below this offset; `latest`: all records")
 ]

@@ -1,4 +1,4 @@
-"""Tokens and their grants.
+"""Internal: tokens and their grants.
 
 Pure: randomness is an argument. Only its holder knows the text of a token; servers store its digest. The command checks
 grants, and the fake of `flotilla.testing` creates tokens; authentication is in `flotilla_server.callers`.

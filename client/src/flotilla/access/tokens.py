@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from flotilla.access.grants import Grant
+from flotilla.limits import INT64_MAX
 
 PREFIX = "flt_"
 SYSTEM_PREFIX = "flt_system_"
@@ -26,7 +27,6 @@ NAME_RULE = "from 1 to 100 printable characters, without a space at either end"
 _NAME_LENGTH_MAX = 100
 _ID_BYTES = 8
 _SECRET_BYTES = 32
-_NUMBER_MAX = (1 << 63) - 1
 _ID = re.compile("[0-9a-f]{16}", re.ASCII)
 _DIGEST = re.compile("[0-9a-f]{64}", re.ASCII)
 _PURPOSE = b"flotilla system token 1"
@@ -65,9 +65,9 @@ class Token:
         _require(length <= GRANTS_LENGTH_MAX, "grants", f"{GRANTS_LENGTH_MAX} characters together at most")
         for name in _LIMITS:
             value = getattr(self, name)
-            _require(value is None or 1 <= value <= _NUMBER_MAX, name, f"from 1 to {_NUMBER_MAX}")
-        _require(0 <= self.created_ms <= _NUMBER_MAX, "created_ms", f"from 0 to {_NUMBER_MAX}")
-        _require(self.expires_ms is None or 0 <= self.expires_ms <= _NUMBER_MAX, "expires_ms", "a time")
+            _require(value is None or 1 <= value <= INT64_MAX, name, f"from 1 to {INT64_MAX}")
+        _require(0 <= self.created_ms <= INT64_MAX, "created_ms", f"from 0 to {INT64_MAX}")
+        _require(self.expires_ms is None or 0 <= self.expires_ms <= INT64_MAX, "expires_ms", "a time")
 
     @cached_property
     def builtins(self) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ import click
 
 from flotilla.command import completers
 from flotilla.command.options import COUNT, DURATION, SIZE, Command, connection_options, examples, json_option
-from flotilla.limits import COMPRESSIONS
+from flotilla.limits import COMPRESSIONS, REPLICATION_DEFAULT
 
 if TYPE_CHECKING:
     from flotilla.command.connection import ConnectionTarget
@@ -45,7 +45,9 @@ _EXAMPLES = examples(
 )
 @click.option("--size", type=SIZE, default=100, metavar="SIZE", help="Size of a record in bytes, or e.g. 1KiB.")
 @click.option("--partitions", type=COUNT, default=4, metavar="N", help="Partitions of the temporary topic.")
-@click.option("--replication", type=COUNT, default=3, metavar="N", help="Replicas of each of its partitions.")
+@click.option(
+    "--replication", type=COUNT, default=REPLICATION_DEFAULT, metavar="N", help="Replicas of each of its partitions."
+)
 @click.option("--rate", type=COUNT, default=500, metavar="N", help="Send rate of `end-to-end`, in records per second.")
 @click.option(
     "--route",

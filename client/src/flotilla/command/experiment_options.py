@@ -107,7 +107,7 @@ def step_options(function: Function) -> Function:
             type=click.IntRange(0),
             required=True,
             metavar="N",
-            help="Number of the producer or consumer.",
+            help="Number of the producer or consumer: the N of producer_N.txt or consumer_N.txt.",
         ),
     ):
         option(function)

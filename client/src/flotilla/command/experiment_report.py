@@ -18,8 +18,9 @@ _COLUMNS = {  # by field of a tally
     "missing": "missing",
     "doubled": "duplicate",
     "disordered": "out-of-order",
-    "strange": "unexpected",
+    "unexpected": "unexpected",
 }
+_JSON_NAMES = {"unexpected": "strange"}  # that differ from the fields of a tally
 
 
 def format_report(report: Report) -> list[str]:
@@ -45,7 +46,9 @@ def _verdict(report: Report) -> str:
 def print_report(report: Report, as_json: bool) -> int:
     """Print the report of the checker; return the exit code."""
     if as_json:
-        tallies = [asdict(one) for one in report.tallies]
+        tallies = [
+            {_JSON_NAMES.get(name, name): value for name, value in asdict(one).items()} for one in report.tallies
+        ]
         print_json({"ok": report.is_ok, "tallies": tallies, "problems": report.problems})
     else:
         print_lines(*format_report(report))

@@ -26,11 +26,26 @@ from flotilla.command.options import (
     yes_option,
 )
 from flotilla.command.output import confirm, format_table, pluralize, print_json, print_lines, print_message
-from flotilla.limits import COMPRESSIONS, TOPIC_NAME, TOPIC_NAME_HELP
+from flotilla.limits import (
+    COMPRESSIONS,
+    DAY_MS,
+    PARTITIONS_DEFAULT,
+    REPLICATION_DEFAULT,
+    RETENTION_MS_DEFAULT,
+    TOPIC_BATCH_BYTES_MIN,
+    TOPIC_NAME,
+    TOPIC_NAME_HELP,
+)
+from flotilla.records import BATCH_BYTES_MAX
 from flotilla.units import parse_duration_s, write_duration, write_rough_size, write_size
 
 _FOREVER = "forever"
 _SETTINGS = ("retention", "retention-bytes", "batch-bytes-max", "compression")
+_CREATE_HELP = f"""Create a topic.
+
+Without --retention or --retention-bytes, the default of the managers applies: {RETENTION_MS_DEFAULT // DAY_MS} days
+and no size limit, unless they are configured otherwise.
+"""
 
 
 def _retention(text: str) -> int | None:
@@ -56,7 +71,8 @@ def _setting_options(function: Function) -> Function:
     )
     text = "Maximum size of a partition, e.g. 10GiB; the oldest records are deleted first."
     retention_bytes = click.option("--retention-bytes", type=SIZE, metavar="SIZE", help=text)
-    text = "Maximum size of a batch, 1KiB to 8MiB; 8MiB if not set."
+    least, most = write_size(TOPIC_BATCH_BYTES_MIN), write_size(BATCH_BYTES_MAX)
+    text = f"Maximum size of a batch, {least} to {most}; {most} if not set."
     batch_bytes_max = click.option("--batch-bytes-max", type=SIZE, metavar="SIZE", help=text)
     text = "Hint to producers: those with compression `auto`, such as `flotilla produce`, apply it; none if not set."
     compression = click.option("--compression", type=click.Choice(COMPRESSIONS), help=text)
@@ -88,17 +104,18 @@ def list_(server: connection.ConnectionTarget, as_json: bool) -> None:
 
 
 @topics.command(
+    help=_CREATE_HELP,
     epilog=examples(
         "flotilla topics create orders --partitions 4",
         "flotilla topics create clicks --partitions 16 --retention 2d --retention-bytes 10GiB --compression zstd",
-    )
+    ),
 )
 @topic_argument
-@click.option("--partitions", type=COUNT, default=2, metavar="N", help="Number of partitions.")
+@click.option("--partitions", type=COUNT, default=PARTITIONS_DEFAULT, metavar="N", help="Number of partitions.")
 @click.option(
     "--replication",
     type=COUNT,
-    default=3,
+    default=REPLICATION_DEFAULT,
     metavar="N",
     help="Number of replicas of each partition; at most one per registered broker is created.",
 )
@@ -115,11 +132,7 @@ def create(
     as_json: bool,
     **settings: Any,  # noqa: ANN401 - as `topics.create` has them
 ) -> None:
-    """Create a topic.
-
-    Without --retention or --retention-bytes, the default of the managers applies: 7 days and no size limit, unless
-    they are configured otherwise.
-    """
+    """Create a topic."""
     if re.match(TOPIC_NAME, topic) is None:
         raise InputInvalid(f"topic {topic!r}: {TOPIC_NAME_HELP}")
     if settings["retention_bytes"] is None:

@@ -1,9 +1,9 @@
 """Experiments: an application on top of the client library, run by `flotilla experiment`. Not part of the library.
 
 Real producers and consumers run as separate processes, and a checker compares what was received with what was sent.
-This package uses the public API only (`flotilla.Client`, its records and errors, and `flotilla.myqueue`); `api_calls`
-also uses the HTTP client of `flotilla.net`, because it tests raw HTTP calls. The library does not import it.
-import-linter checks both.
+This package uses the public API (`flotilla`, `flotilla.records` and `flotilla.myqueue`), with two exceptions:
+`api_calls` uses the settings and the HTTP client of the library, because it tests raw HTTP calls, and `producer_logs`
+checks the limits of the servers. The library does not import this package. import-linter checks both.
 
 `plans` defines the experiments, `samples` generates messages, `producer_logs` and `consumer_logs` define the files,
 `files` reads and writes them, `steps` has a single producer and consumer, `runner` runs all of them, and `checker`

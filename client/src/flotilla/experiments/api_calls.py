@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from flotilla import ServerUnreachable
 from flotilla.client.config import ClientConfig
-from flotilla.client.errors import ServerUnreachable
 from flotilla.experiments.api_test import Answer, Body, CallResult, run_test
 from flotilla.net import Disconnected, Pool, Response
 

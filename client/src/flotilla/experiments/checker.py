@@ -30,7 +30,7 @@ class Tally:
     missing: int
     doubled: int
     disordered: int
-    strange: int
+    unexpected: int
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _TopicCheck:
     missing: int = 0
     doubled: int = 0
     disordered: int = 0
-    strange: int = 0
+    unexpected: int = 0
     order: list[_Key] = field(default_factory=list)
     last: dict[int, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -131,7 +131,7 @@ class _TopicCheck:
             reason = f"{origin.step} {row.message!r} differs from {_name(key)}: {line.step} {line.message!r}"
         else:
             return key
-        self.strange += 1
+        self.unexpected += 1
         self._add_problem(row.number, f"message {reason}")
         return None
 
@@ -149,7 +149,7 @@ class _TopicCheck:
             self.missing,
             self.doubled,
             self.disordered,
-            self.strange,
+            self.unexpected,
         )
 
 

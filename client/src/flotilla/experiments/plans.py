@@ -42,14 +42,16 @@ class Plan:
         return sum(len(queue.consumers) for queue in self.queues if queue.topic == topic)
 
     def __str__(self) -> str:
-        """Format one line per topic, such as `T1: P1 P2 → C1 C2`."""
+        """Format one line per topic, such as `T1: producers P1 P2, consumers C1 C2`."""
         return "\n".join(
-            f"{queue.topic}: {_names('P', queue.producers)} → {_names('C', queue.consumers)}" for queue in self.queues
+            f"{queue.topic}: {_names('producer', queue.producers)}, {_names('consumer', queue.consumers)}"
+            for queue in self.queues
         )
 
 
-def _names(letter: str, ids: tuple[int, ...]) -> str:
-    return " ".join(f"{letter}{one}" for one in ids)
+def _names(role: str, ids: tuple[int, ...]) -> str:
+    names = " ".join(f"{role[0].upper()}{one}" for one in ids)
+    return f"{role if len(ids) == 1 else f'{role}s'} {names}"
 
 
 PLANS: Mapping[str, Plan] = {

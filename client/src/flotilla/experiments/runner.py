@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flotilla.client.blocking import Client
+from flotilla import Client
 from flotilla.experiments.errors import StepFailed, TopicUnusable
 from flotilla.experiments.plans import Plan
 from flotilla.myqueue.producers import ensure_topic

@@ -12,16 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
-from flotilla.client.blocking import Client
-from flotilla.client.consumer import Consumer
-from flotilla.client.errors import FlotillaError
-from flotilla.client.positions import ConsumerRecord
-from flotilla.client.producer import Producer
+from flotilla import Client, Consumer, ConsumerRecord, FlotillaError, Producer
 from flotilla.experiments.consumer_logs import Origin, format_header, format_row
 from flotilla.experiments.errors import FilesUnusable, StepFailed
 from flotilla.experiments.producer_logs import Line, ProducerLog, producer_file
 
-_TURN_S = 0.2  # interval to check for a stop request
+_POLL_S = 0.2  # interval to check for a stop request
 _PROGRESS_RECORDS = 100
 _REST_S = 60.0  # limit for existing messages, for example during an election
 
@@ -77,23 +73,23 @@ class ConsumerStep:
         """Request the consumer to read up to the end and stop."""
         self._is_over.set()
 
-    def run(self, quiet_s: float | None = None) -> int:
-        """Write messages until a stop request or `quiet_s` without messages; return their number.
+    def run(self, idle_timeout_s: float | None = None) -> int:
+        """Write messages until a stop request or `idle_timeout_s` without messages; return their number.
 
         Raises FilesUnusable, Refused, ServerUnreachable.
         """
-        turns = 0
-        while not self._is_over.is_set() and (quiet_s is None or turns * _TURN_S < quiet_s):
-            turns = 0 if self._take_some() else turns + 1
+        idle_polls = 0
+        while not self._is_over.is_set() and (idle_timeout_s is None or idle_polls * _POLL_S < idle_timeout_s):
+            idle_polls = 0 if self._read_available() else idle_polls + 1
         for record in self._consumer.records(timeout_s=_REST_S, until="end"):
             self._write(record)
         self._flush()
         return self._count
 
-    def _take_some(self) -> bool:
+    def _read_available(self) -> bool:
         """Write available messages; return whether there were any."""
         before = self._count
-        for record in self._consumer.records(timeout_s=_TURN_S):
+        for record in self._consumer.records(timeout_s=_POLL_S):
             self._write(record)
             if self._count % _PROGRESS_RECORDS == 0:
                 self._flush()

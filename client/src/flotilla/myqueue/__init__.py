@@ -6,8 +6,9 @@
         producer.enqueue("T1", "hello")
         print(consumer.dequeue("T1"))
 
-This package is an application of the library, not part of it. It uses the client (`flotilla.client`), and the library
-does not import it; import-linter checks both.
+This package is an application of the library, not part of it. It uses the public API of `flotilla`, with exceptions:
+`handler` sends raw requests, and arguments are parsed with functions of the client. The library does not import this
+package. import-linter checks both.
 
 Messages are text. `Producer` is an alias of `MyProducer`, and `Consumer` of `MyConsumer`. `ApiHandler` has one method
 for each call of the simple API. Errors are those of `flotilla`. For keys, batches, groups and throughput,

@@ -14,11 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from flotilla.client.blocking import Client
-from flotilla.client.config import Route
-from flotilla.client.consumer import Consumer
-from flotilla.client.errors import ServerUnreachable
-from flotilla.client.positions import ConsumerRecord, Start, parse_topics
+from flotilla import Client, Consumer, ConsumerRecord, Route, ServerUnreachable
+from flotilla.client.positions import Start, parse_topics
 from flotilla.myqueue.texts import check_topic, decode_message, parse_broker
 
 _ARRIVE_S = 30.0  # limit for an existing message to arrive

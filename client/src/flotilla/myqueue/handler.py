@@ -3,6 +3,9 @@
 Producers and consumers are registered, and each call names their id. The servers store the position of a consumer.
 Calls that are safe to repeat are retried until there is a response. Other calls are sent once; if the response is lost,
 they raise OutcomeUnknown.
+
+The client has no methods for these calls, so this module uses internals of it: the engine of `AsyncClient` sends raw
+requests to managers, and `Runner` runs it on an event loop of its own.
 """
 
 from collections.abc import Mapping
@@ -11,9 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode
 
-from flotilla.client.aio import AsyncClient
-from flotilla.client.deliveries import Receipt
-from flotilla.client.errors import Refused
+from flotilla import AsyncClient, Receipt, Refused
 from flotilla.client.runner import Runner
 from flotilla.myqueue.texts import decode_base64, encode_message, parse_broker
 
@@ -56,7 +57,7 @@ class ApiHandler:
     # -- topics ---------------------------------------------------------------------------------------------
 
     def create_topic(self, topic: str, partitions: int | None = None, replication: int | None = None) -> str:
-        """Create a topic, by default with 2 partitions and 3 replicas; return the message of the server."""
+        """Create a topic; return the message of the server. None is the default of the server."""
         params = {"name": topic, "number_of_partitions": partitions, "replication": replication}
         return str(self._do("POST", "/topics", params)["message"])
 

@@ -6,11 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from flotilla.client.blocking import Client
-from flotilla.client.cluster import TopicInfo
-from flotilla.client.config import Route
-from flotilla.client.deliveries import Receipt
-from flotilla.client.errors import TopicMissing
+from flotilla import Client, Receipt, Route, TopicInfo, TopicMissing
 from flotilla.client.positions import parse_topics
 from flotilla.myqueue.texts import check_topic, encode_message, parse_broker
 

@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Iterable
 
-from flotilla.client.errors import ConfigInvalid, DataInvalid, RecordInvalid
+from flotilla import ConfigInvalid, DataInvalid, RecordInvalid
 from flotilla.net.urls import parse_url
 
 

@@ -1,1 +1,4 @@
-"""Idempotent producers: detect duplicate batches. Pure; brokers and the fake of `flotilla.testing` use it."""
+"""Internal: detect duplicate batches of idempotent producers. Pure.
+
+Brokers and the fake of `flotilla.testing` use it.
+"""

@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
+from flotilla.limits import INT64_MAX
 from flotilla.protocol.errors import Refusal
 
 Headers = list[tuple[bytes, bytes]]
@@ -40,7 +41,7 @@ def is_json(content_type: bytes | None) -> bool:
     return content_type is not None and _JSON_TYPE.match(content_type) is not None
 
 
-def number(query: dict[str, str], name: str, default: int | None, largest: int = (1 << 63) - 1) -> int:
+def number(query: dict[str, str], name: str, default: int | None, largest: int = INT64_MAX) -> int:
     """Return a number from a query; without a default it is required. Raises Refusal."""
     text = query.get(name)
     if text is None:

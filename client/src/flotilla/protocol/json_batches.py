@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from flotilla.limits import INT64_MAX, SEQUENCE_MAX
 from flotilla.protocol.errors import Refusal
 from flotilla.records import (
     NO_PRODUCER,
@@ -24,8 +25,6 @@ from flotilla.records import (
     split,
 )
 
-_NUMBER_MAX = (1 << 63) - 1
-_SEQUENCE_MAX = (1 << 31) - 1
 _OPEN_BYTES_MAX = 32 << 20
 
 
@@ -44,7 +43,7 @@ class JsonRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
     value_base64: str | None = None
     key: str | None = None
     key_base64: str | None = None
-    timestamp_ms: Annotated[int, Meta(ge=-_NUMBER_MAX, le=_NUMBER_MAX)] | None = None
+    timestamp_ms: Annotated[int, Meta(ge=-INT64_MAX, le=INT64_MAX)] | None = None
     headers: Annotated[tuple[JsonHeader, ...], Meta(max_length=256)] = ()
 
 
@@ -53,8 +52,8 @@ class JsonBatch(msgspec.Struct, forbid_unknown_fields=True):
 
     records: Annotated[tuple[JsonRecord, ...], Meta(min_length=1, max_length=100_000)]
     producer_id: Annotated[str, Meta(pattern="^[0-9a-f]{32}$(?!\n)")] | None = None
-    producer_epoch: Annotated[int, Meta(ge=0, le=_NUMBER_MAX)] = 0
-    base_sequence: Annotated[int, Meta(ge=0, le=_SEQUENCE_MAX)] = 0
+    producer_epoch: Annotated[int, Meta(ge=0, le=INT64_MAX)] = 0
+    base_sequence: Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)] = 0
 
 
 _decoder = msgspec.json.Decoder(JsonBatch)
@@ -113,6 +112,14 @@ def _optional(text: str | None, encoded: str | None, what: str) -> bytes | None:
         return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
         raise RecordInvalid(f"the {what} is not base64: {error}") from error
+
+
+def write_fetched(body: bytes, offset: int, first_offset: int, end_offset: int) -> bytes:
+    """Encode the response to a fetch from `offset` on, with the range of offsets of the partition. Raises Refusal."""
+    records, next_offset = write_records(body, offset)
+    return msgspec.json.encode(
+        {"records": records, "next_offset": next_offset, "first_offset": first_offset, "end_offset": end_offset}
+    )
 
 
 def write_records(body: bytes, offset: int) -> tuple[list[dict[str, Any]], int]:

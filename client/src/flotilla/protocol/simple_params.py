@@ -5,12 +5,18 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from flotilla.limits import INT64_MAX, PARTITIONS_DEFAULT, REPLICATION_DEFAULT
+from flotilla.limits import (
+    GIVEN_NAME_LENGTH_MAX,
+    INT64_MAX,
+    PARTITIONS_DEFAULT,
+    REPLICATION_DEFAULT,
+    SEQUENCE_MAX,
+    TOPIC_NAME_LENGTH_MAX,
+)
 from flotilla.protocol.topics import BatchBytes, Compression, Partitions, Replication, Retention, TopicName
 
-_SEQUENCE_MAX = (1 << 31) - 1
-Name = Annotated[TopicName, Meta(description="Letters, digits, '.', '_', '-'; up to 200")]
-AnyName = Annotated[str, Meta(max_length=1000, description="The name of a topic", examples=["orders"])]
+Name = Annotated[TopicName, Meta(description=f"Letters, digits, '.', '_', '-'; up to {TOPIC_NAME_LENGTH_MAX}")]
+AnyName = Annotated[str, Meta(max_length=GIVEN_NAME_LENGTH_MAX, description="The name of a topic", examples=["orders"])]
 Id = Annotated[str, Meta(max_length=200, description="Id from the registration")]
 Index = Annotated[int, Meta(description="Number of the partition, from 0", examples=[0])]
 
@@ -64,7 +70,7 @@ class Produce(Params, frozen=True):
     sequence: (
         Annotated[
             int,
-            Meta(ge=0, le=_SEQUENCE_MAX, description="Number of the producer's message in this partition, from 0"),
+            Meta(ge=0, le=SEQUENCE_MAX, description="Number of the producer's message in this partition, from 0"),
         ]
         | None
     ) = None

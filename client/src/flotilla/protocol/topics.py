@@ -10,11 +10,13 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from flotilla.limits import (
+    DAY_MS,
     INT64_MAX,
     PARTITIONS_DEFAULT,
     PARTITIONS_MAX,
     REPLICATION_DEFAULT,
     REPLICATION_MAX,
+    RETENTION_MS_DEFAULT,
     TOPIC_BATCH_BYTES_MIN,
     TOPIC_NAME,
     CompressionName,
@@ -22,7 +24,10 @@ from flotilla.limits import (
 from flotilla.records import BATCH_BYTES_MAX
 
 STRICT = {"strict": True}  # managers accept no other JSON type for such a field: `true` is not 1
-BY_SETTING = "null: no limit. By default, as managers are set: retention_ms is a week, retention_bytes no limit"
+BY_SETTING = (
+    "null: no limit. By default, as managers are set: "
+    f"retention_ms is {RETENTION_MS_DEFAULT // DAY_MS} days, retention_bytes no limit"
+)
 
 TopicName = Annotated[str, Meta(pattern=TOPIC_NAME)]
 Partitions = Annotated[int, Meta(ge=1, le=PARTITIONS_MAX, extra=STRICT)]

@@ -4,14 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from flotilla.limits import BODY_BYTES_MAX_DEFAULT, FETCH_BYTES_MAX_DEFAULT, WAIT_MS_MAX_DEFAULT
 from flotilla.protocol import fetches
 from flotilla.protocol.appends import APPENDS_TYPE, PARTITION_MAX, appended, check_batch_size, read_appends, result
 from flotilla.protocol.asgi import JSON, check_size, number, parse_query
 from flotilla.protocol.errors import Refusal
-from flotilla.protocol.json_batches import read_batch, write_records
+from flotilla.protocol.json_batches import read_batch, write_fetched
 from flotilla.records import Buffer
 from flotilla.testing.http import Request, Response
 from flotilla.testing.partition import Partition
@@ -72,7 +70,8 @@ class DataApi:
                 raise Refusal("unknown_partition", "the topic was deleted, and another topic has its name")
         batches = partition.read(offset, bytes_max)
         if _JSON_TYPE in request.headers.get(b"accept", b""):
-            return Response(200, [JSON, _NO_STORE], [_write_json(partition, offset, batches)])
+            body = write_fetched(b"".join(batches), offset, partition.first_offset, partition.next_offset)
+            return Response(200, [JSON, _NO_STORE], [body])
         return Response(200, fetches.headers(offset, partition.first_offset, partition.next_offset), batches)
 
 
@@ -100,9 +99,3 @@ async def _wait(partition: Partition, seconds: float) -> None:
     finally:
         undo()
         timer.cancel()
-
-
-def _write_json(partition: Partition, offset: int, batches: list[bytes]) -> bytes:
-    records, next_offset = write_records(b"".join(batches), offset)
-    bounds = {"first_offset": partition.first_offset, "end_offset": partition.next_offset}
-    return msgspec.json.encode({"records": records, "next_offset": next_offset, **bounds})

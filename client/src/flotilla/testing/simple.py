@@ -22,7 +22,22 @@ from flotilla.protocol.simple import (
     NO_TOPIC,
     read_message,
     read_order,
-    write_message,
+)
+from flotilla.protocol.simple_responses import (
+    ConsumedResponse,
+    ConsumerIdResponse,
+    ConsumersResponse,
+    ListedConsumerResponse,
+    ListedProducerResponse,
+    MessageResponse,
+    ProducedResponse,
+    ProducerIdResponse,
+    ProducersResponse,
+    SimplePartitionResponse,
+    SimpleTopicResponse,
+    SizesResponse,
+    TopicNamesResponse,
+    status,
 )
 from flotilla.records import NO_PRODUCER as NO_PRODUCER_ID
 from flotilla.records import encode
@@ -75,7 +90,7 @@ class SimpleApi:
         """The routes."""
         return {
             ("POST", "/topics"): simple_handler(simple_params.CreateTopic, self.create_topic),
-            ("GET", "/topics"): simple_handler(simple_params.NoParams, lambda _: {"topics": list(self._state.topics)}),
+            ("GET", "/topics"): simple_handler(simple_params.NoParams, self.list_topics),
             ("GET", "/topics/{name}/partitions"): simple_handler(simple_params.NamedTopic, self.list_partitions),
             ("DELETE", "/topics/{name}"): simple_handler(simple_params.NamedTopic, self.delete_topic),
             ("POST", "/producer/register"): simple_handler(simple_params.RegisterProducer, self.register_producer),
@@ -108,30 +123,33 @@ class SimpleApi:
             compression=params.compression,
         )
         self._state.create(params.name, params.number_of_partitions, params.replication, settings)
-        return {"message": f"Topic '{params.name}' created successfully."}
+        return MessageResponse.created(params.name).to_dict()
+
+    def list_topics(self, _: simple_params.NoParams) -> dict[str, Any]:
+        """List the topics, in order of creation."""
+        return TopicNamesResponse(topics=list(self._state.topics)).to_dict()
 
     def list_partitions(self, params: simple_params.NamedTopic) -> dict[str, Any]:
         """Describe a topic's partitions."""
         topic = self._require(params.name, None, "")
         found = [self._describe(topic, index, one) for index, one in enumerate(topic.partitions)]
-        return {"topic": topic.name, "topic_id": topic.id, "partitions": found}
+        return SimpleTopicResponse(topic=topic.name, topic_id=topic.id, partitions=found).to_dict()
 
-    def _describe(self, topic: Topic, index: int, partition: Partition) -> dict[str, Any]:
+    def _describe(self, topic: Topic, index: int, partition: Partition) -> SimplePartitionResponse:
         replicas = self._state.replicas(topic, index)
-        return {
-            "partition_index": index,
-            "leader": replicas[0],
-            "replicas": replicas,
-            "size": partition.next_offset - partition.first_offset,
-            "size_bytes": partition.size_bytes,
-            "first_offset": partition.first_offset,
-            "next_offset": partition.next_offset,
-        }
+        return SimplePartitionResponse.of(
+            index,
+            leader=replicas[0],
+            replicas=replicas,
+            size_bytes=partition.size_bytes,
+            first_offset=partition.first_offset,
+            next_offset=partition.next_offset,
+        )
 
     def delete_topic(self, params: simple_params.NamedTopic) -> dict[str, Any]:
         """Delete a topic and its messages."""
         self._state.delete(params.name)
-        return {"message": f"Topic '{params.name}' deleted successfully."}
+        return MessageResponse.deleted(params.name).to_dict()
 
     # -- producers ----------------------------------------------------------------------------------------
 
@@ -142,7 +160,7 @@ class SimpleApi:
             topic = self._state.create(params.topic, PARTITIONS_DEFAULT, REPLICATION_DEFAULT, Settings())
         producer = Producer(self._state.draw_id(), topic.id, self._clock())
         self._producers[producer.id] = producer
-        return {"producer_id": producer.id}
+        return ProducerIdResponse(producer_id=producer.id).to_dict()
 
     def produce(self, params: simple_params.Produce) -> dict[str, Any]:
         """Append one message."""
@@ -158,7 +176,7 @@ class SimpleApi:
             index = producer.next_partition % len(topic.partitions)
             producer.next_partition = index + 1
         offset, _ = topic.partitions[index].append(batch, self._now_ms())
-        return {"partition_index": index, "offset": offset}
+        return ProducedResponse(partition_index=index, offset=offset).to_dict()
 
     def producer_heartbeat(self, params: simple_params.ProducerHeartbeat) -> dict[str, Any]:
         """Record a heartbeat of a producer."""
@@ -168,8 +186,13 @@ class SimpleApi:
     def list_producers(self, params: simple_params.Page) -> dict[str, Any]:
         """List producers; those without recent requests are inactive."""
         found = _page(self._producers.values(), params)
-        producers = [{"producer_id": one.id, **rest} for one in found if (rest := self._status(one))]
-        return {"producers": producers, "after": found[-1].id if len(found) == params.limit else None}
+        producers = [
+            ListedProducerResponse(producer_id=one.id, topic=topic.name, status=self._status(one))
+            for one in found
+            if (topic := self._state.by_id(one.topic_id)) is not None
+        ]
+        after = found[-1].id if len(found) == params.limit else None
+        return ProducersResponse(producers=producers, after=after).to_dict()
 
     # -- consumers ----------------------------------------------------------------------------------------
 
@@ -180,7 +203,7 @@ class SimpleApi:
         if params.start == "latest":
             consumer.positions = {index: one.next_offset for index, one in enumerate(topic.partitions)}
         self._consumers[consumer.id] = consumer
-        return {"consumer_id": consumer.id}
+        return ConsumerIdResponse(consumer_id=consumer.id).to_dict()
 
     def consume(self, params: simple_params.Consume) -> dict[str, Any]:
         """Return the next message."""
@@ -191,7 +214,7 @@ class SimpleApi:
                 consumer.positions[index] = record.offset + 1
                 if params.partition_index is None:
                     consumer.cursor = (index + 1) % len(topic.partitions)
-                return {**write_message(record.value), "partition_index": index, "offset": record.offset}
+                return ConsumedResponse.of(record.value, index, record.offset).to_dict()
         raise Refusal("no_records", NO_LOGS)
 
     def size(self, params: simple_params.Consume) -> dict[str, Any]:
@@ -202,8 +225,7 @@ class SimpleApi:
             for index in sorted(_partitions_to_read(topic, consumer, params.partition_index))
             for one in (topic.partitions[index],)
         }
-        sizes = [{"partition_number": index, "size": size} for index, size in left.items()]
-        return {"sizes": sizes, "size": sum(left.values())}
+        return SizesResponse.of(left).to_dict()
 
     def _find_consumer(self, params: simple_params.Consume) -> tuple[Topic, Consumer]:
         topic = self._require(params.topic, params.partition_index, BAD_PARTITION_TO_CONSUME)
@@ -223,22 +245,22 @@ class SimpleApi:
         """List consumers; those without recent requests are inactive."""
         found = _page(self._consumers.values(), params)
         consumers = [
-            {"consumer_id": one.id, "topic": rest["topic"], "partition_index": one.partition, "status": rest["status"]}
+            ListedConsumerResponse(
+                consumer_id=one.id, topic=topic.name, partition_index=one.partition, status=self._status(one)
+            )
             for one in found
-            if (rest := self._status(one))
+            if (topic := self._state.by_id(one.topic_id)) is not None
         ]
-        return {"consumers": consumers, "after": found[-1].id if len(found) == params.limit else None}
+        after = found[-1].id if len(found) == params.limit else None
+        return ConsumersResponse(consumers=consumers, after=after).to_dict()
 
     def _touch(self, client: RegisteredClient | None, missing: str) -> None:
         if client is None:
             raise Refusal("bad_request", missing)
         client.seen = self._clock()
 
-    def _status(self, client: RegisteredClient) -> dict[str, str]:
-        """Return the topic and status of a client; nothing if the topic was deleted."""
-        topic = self._state.by_id(client.topic_id)
-        is_active = self._clock() - client.seen <= CLIENT_SILENCE_S_DEFAULT
-        return {} if topic is None else {"topic": topic.name, "status": "active" if is_active else "inactive"}
+    def _status(self, client: RegisteredClient) -> str:
+        return status(is_active=self._clock() - client.seen <= CLIENT_SILENCE_S_DEFAULT)
 
 
 def _batch(topic: Topic, params: simple_params.Produce, value: bytes) -> bytearray:

@@ -129,7 +129,7 @@ def add_metadata_errors(app: FastAPI, manager: Manager) -> None:
 
     async def on_error(_: Request, error: Exception) -> JSONResponse:
         if isinstance(error, Fenced):
-            refusal = manager.writer.fenced(error)
+            refusal = manager.writer.give_up_role(error)
         else:
             refusal = database_refusal(error) if isinstance(error, MetadataError) else Refusal("internal", "unexpected")
         return JSONResponse(refusal.to_dict(), refusal.status, {"retry-after": "1"})

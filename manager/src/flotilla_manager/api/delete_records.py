@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path
 
+from flotilla.limits import GIVEN_NAME_LENGTH_MAX
 from flotilla.protocol.errors import Refusal
 from flotilla.protocol.responses import DeletedPartitionResponse, DeleteRecordsResponse
 from flotilla.protocol.topics import DeletePoint, DeleteRecords
@@ -35,7 +36,9 @@ def add_delete_records(router: APIRouter, manager: Manager, find: Callable[[Mana
     """Add the route."""
 
     @router.post("/topics/{name}" + DELETE_RECORDS, tags=["records"])
-    async def delete_records(name: Annotated[str, Path(max_length=1000)], body: DeleteRecordsBody) -> dict[str, Any]:
+    async def delete_records(
+        name: Annotated[str, Path(max_length=GIVEN_NAME_LENGTH_MAX)], body: DeleteRecordsBody
+    ) -> dict[str, Any]:
         """Delete records below an offset. Idempotent.
 
         Deleted records cannot be restored. Nothing is deleted if a partition is unavailable or an offset is invalid.
@@ -104,10 +107,10 @@ def _raise_any(found: dict[int, Offsets | Refusal], **details: Any) -> None:  # 
 
 
 async def _fetch_offsets(manager: Manager, topic: Topic, point: DeletePoint) -> Offsets:
-    return await manager.gateway.offsets(topic, point.partition, seconds=manager.settings.request_s_max)
+    return await manager.gateway.offsets(topic, point.partition, timeout_s=manager.settings.request_s_max)
 
 
 async def _delete(manager: Manager, topic: Topic, point: DeletePoint) -> Offsets:
     return await manager.gateway.delete_records(
-        topic, point.partition, point.offset, seconds=manager.settings.request_s_max
+        topic, point.partition, point.offset, timeout_s=manager.settings.request_s_max
     )

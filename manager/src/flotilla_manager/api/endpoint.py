@@ -80,7 +80,7 @@ class SimpleEndpoint:
         try:
             return await (call.answer(params, caller_of(scope)) if call.for_caller else call.answer(params))
         except Fenced as error:
-            raise self._manager.writer.fenced(error) from error
+            raise self._manager.writer.give_up_role(error) from error
         except MetadataError as error:
             raise database_refusal(error) from error
 

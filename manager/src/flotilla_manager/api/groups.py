@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request
 from flotilla.groups.membership import GroupError, InconsistentStrategy
 from flotilla.groups.offsets import Commit, ListedGroup, ResetKind, reset_offset
 from flotilla.groups.state import Group, PartitionId
-from flotilla.limits import GROUPS_PAGE_DEFAULT, GROUPS_PAGE_MAX, TOPIC_NAME_RULE
+from flotilla.limits import GROUPS_PAGE_DEFAULT, GROUPS_PAGE_MAX, TOPIC_NAME_LENGTH_MAX, TOPIC_NAME_RULE
 from flotilla.protocol.errors import Refusal, not_found
 from flotilla.protocol.group_responses import (
     CommittedOffset,
@@ -44,7 +44,7 @@ from flotilla_server.authorization import caller_of
 
 GROUPS = "/v1/groups"
 _BY_WRITER = ("join", "sync", "heartbeat", "leave", "reset")
-After = Annotated[str, Query(max_length=200, pattern=r"^[A-Za-z0-9._-]*$")]
+After = Annotated[str, Query(max_length=TOPIC_NAME_LENGTH_MAX, pattern=r"^[A-Za-z0-9._-]*$")]
 Limit = Annotated[int, Query(ge=1, le=GROUPS_PAGE_MAX)]
 OfTopic = Annotated[str | None, Query(pattern=f"^{TOPIC_NAME_RULE}$")]
 

@@ -17,7 +17,26 @@ from flotilla.protocol.simple import (
     NO_TOPIC,
     ResponseBody,
     read_message,
-    write_message,
+)
+from flotilla.protocol.simple_responses import (
+    BrokerChangedResponse,
+    ConsumedResponse,
+    ConsumerIdResponse,
+    ConsumersResponse,
+    ListedConsumerResponse,
+    ListedManagerResponse,
+    ListedProducerResponse,
+    ManagersResponse,
+    MessageResponse,
+    ProducedResponse,
+    ProducerIdResponse,
+    ProducersResponse,
+    RootResponse,
+    SimplePartitionResponse,
+    SimpleTopicResponse,
+    SizesResponse,
+    TopicNamesResponse,
+    status,
 )
 from flotilla.records import encode
 from flotilla_manager.clients import NotRegistered
@@ -70,12 +89,13 @@ class SimpleApi:
             batch_bytes_max=params.batch_bytes_max,
             compression=params.compression,
         )
-        return {"message": f"Topic '{params.name}' created successfully."}
+        return MessageResponse.created(params.name).to_dict()
 
     async def list_topics(self, _: simple_params.NoParams, caller: Caller) -> ResponseBody:
         """List topics in order of creation. Topics on which the caller has no scope are left out."""
         await self._manager.metadata.refresh()
-        return {"topics": [name for name in self._manager.snapshot.ready if caller.sees(name)]}
+        names = [name for name in self._manager.snapshot.ready if caller.sees(name)]
+        return TopicNamesResponse(topics=names).to_dict()
 
     async def list_partitions(self, params: simple_params.NamedTopic) -> ResponseBody:
         """List the partitions of a topic, with leader, replicas, offsets and size."""
@@ -84,26 +104,24 @@ class SimpleApi:
         if topic is None:
             raise not_found("topic", NO_TOPIC)
         found = await asyncio.gather(*(self._describe(topic, index) for index in range(len(topic.partitions))))
-        return {"topic": topic.name, "topic_id": topic.id, "partitions": found}
+        return SimpleTopicResponse(topic=topic.name, topic_id=topic.id, partitions=found).to_dict()
 
-    async def _describe(self, topic: Topic, index: int) -> ResponseBody:
+    async def _describe(self, topic: Topic, index: int) -> SimplePartitionResponse:
         partition = topic.partitions[index]
         described = await self._manager.describe_leader(topic, partition)
-        first, end = described.get("first_offset"), described.get("next_offset")
-        return {
-            "partition_index": index,
-            "leader": described.get("leader"),
-            "replicas": list(partition.members),
-            "size": None if first is None or end is None else end - first,
-            "size_bytes": described.get("size_bytes"),
-            "first_offset": first,
-            "next_offset": end,
-        }
+        return SimplePartitionResponse.of(
+            index,
+            leader=described.get("leader"),
+            replicas=partition.members,
+            size_bytes=described.get("size_bytes"),
+            first_offset=described.get("first_offset"),
+            next_offset=described.get("next_offset"),
+        )
 
     async def delete_topic(self, params: simple_params.NamedTopic) -> ResponseBody:
         """Delete a topic and its messages."""
         await self._manager.writer.topics.delete(params.name)
-        return {"message": f"Topic '{params.name}' deleted successfully."}
+        return MessageResponse.deleted(params.name).to_dict()
 
     # -- producers ----------------------------------------------------------------------------------------
 
@@ -113,7 +131,7 @@ class SimpleApi:
             params.topic, before_create=lambda: require_scope(caller, Scope.ADMIN, params.topic)
         )
         self._manager.producers.learn(producer)
-        return {"producer_id": producer.id}
+        return ProducerIdResponse(producer_id=producer.id).to_dict()
 
     async def produce(self, params: simple_params.Produce) -> ResponseBody:
         """Append a message to a partition. Without `partition_index`, partitions are used in turn."""
@@ -124,7 +142,7 @@ class SimpleApi:
             BAD_PARTITION_TO_PRODUCE,
             lambda topic: self._append(topic, params, value),
         )
-        return {"partition_index": index, "offset": offset}
+        return ProducedResponse(partition_index=index, offset=offset).to_dict()
 
     async def _append(self, topic: Topic, params: simple_params.Produce, value: bytes) -> tuple[int, int]:
         manager = self._manager
@@ -153,7 +171,11 @@ class SimpleApi:
         )
         with self._manager.batchers.in_flight.hold(len(batch)):
             appended = await self._manager.gateway.append(
-                topic, index, batch, seconds=self._manager.settings.request_s_max
+                topic,
+                index,
+                batch,
+                timeout_s=self._manager.settings.request_s_max,
+                advice="send the message again with the same 'sequence'",
             )
         return index, appended.base_offset
 
@@ -174,11 +196,14 @@ class SimpleApi:
         await manager.metadata.refresh()
         names = manager.snapshot.topics_by_id
         producers = [
-            {"producer_id": one.id, "topic": names[one.topic_id].name, "status": _status(one.active)}
+            ListedProducerResponse(
+                producer_id=one.id, topic=names[one.topic_id].name, status=status(is_active=one.active)
+            )
             for one in found
             if one.topic_id in names
         ]
-        return {"producers": producers, "after": found[-1].id if len(found) == params.limit else None}
+        after = found[-1].id if len(found) == params.limit else None
+        return ProducersResponse(producers=producers, after=after).to_dict()
 
     # -- consumers ----------------------------------------------------------------------------------------
 
@@ -187,7 +212,7 @@ class SimpleApi:
         id_ = await self._manager.writer.registrations.register_consumer(
             params.topic, params.partition_index, latest=params.start == "latest"
         )
-        return {"consumer_id": id_}
+        return ConsumerIdResponse(consumer_id=id_).to_dict()
 
     async def consume(self, params: simple_params.Consume) -> ResponseBody:
         """Return the next message, and advance the consumer's position."""
@@ -200,20 +225,19 @@ class SimpleApi:
         if found is None:
             self._manager.liveness.consumer(params.consumer_id)  # a step updates the last-seen time itself
             raise Refusal("no_records", NO_LOGS)
-        return {**write_message(found.value), "partition_index": found.partition, "offset": found.offset}
+        return ConsumedResponse.of(found.value, found.partition, found.offset).to_dict()
 
     async def size(self, params: simple_params.Consume) -> ResponseBody:
         """Count the messages that a consumer has not read."""
-        seconds = self._manager.settings.request_s_max
+        timeout_s = self._manager.settings.request_s_max
         left = await self._with_topic(
             params.topic,
             params.partition_index,
             BAD_PARTITION_TO_CONSUME,
-            lambda topic: self._manager.consumers.lag(topic, params.consumer_id, params.partition_index, seconds),
+            lambda topic: self._manager.consumers.lag(topic, params.consumer_id, params.partition_index, timeout_s),
         )
         self._manager.liveness.consumer(params.consumer_id)
-        sizes = [{"partition_number": index, "size": size} for index, size in left.items()]
-        return {"sizes": sizes, "size": sum(left.values())}
+        return SizesResponse.of(left).to_dict()
 
     async def consumer_heartbeat(self, params: simple_params.ConsumerHeartbeat) -> ResponseBody:
         """Send a consumer's heartbeat."""
@@ -232,23 +256,23 @@ class SimpleApi:
         await manager.metadata.refresh()
         names = manager.snapshot.topics_by_id
         consumers = [
-            {
-                "consumer_id": one.id,
-                "topic": names[one.topic_id].name,
-                "partition_index": one.partition,
-                "status": _status(one.active),
-            }
+            ListedConsumerResponse(
+                consumer_id=one.id,
+                topic=names[one.topic_id].name,
+                partition_index=one.partition,
+                status=status(is_active=one.active),
+            )
             for one in found
             if one.topic_id in names
         ]
-        return {"consumers": consumers, "after": found[-1].id if len(found) == params.limit else None}
+        after = found[-1].id if len(found) == params.limit else None
+        return ConsumersResponse(consumers=consumers, after=after).to_dict()
 
     # -- the system ---------------------------------------------------------------------------------------
 
     async def root(self, _: simple_params.NoParams) -> ResponseBody:
         """Show the version and role of this manager."""
-        role = self._manager.role
-        return {"message": "Flotilla, a replicated log queue.", "version": __version__, "role": role, "docs": "/docs"}
+        return RootResponse(version=__version__, role=self._manager.role).to_dict()
 
     async def list_brokers(self, _: simple_params.NoParams) -> ResponseBody:
         """List brokers."""
@@ -259,38 +283,35 @@ class SimpleApi:
         """List managers. Managers without a recent heartbeat are inactive."""
         found = await self._manager.list_managers()
         managers = [
-            {"name": one.name, "role": one.role, "url": one.url, "status": _status(one.active)} for one in found
+            ListedManagerResponse(name=one.name, role=one.role, url=one.url, status=status(is_active=one.active))
+            for one in found
         ]
-        return {"managers": managers}
+        return ManagersResponse(managers=managers).to_dict()
 
     async def add_broker(self, params: simple_params.BrokerHost) -> ResponseBody:
         """Add a broker. A broker that was removed takes part again."""
         id_ = await self._manager.writer.brokers.add(params.broker_host)
-        return {"message": "Broker added successfully.", "broker_id": id_}
+        return BrokerChangedResponse.of("added", id_).to_dict()
 
     async def remove_broker(self, params: simple_params.BrokerHost) -> ResponseBody:
         """Remove a broker that holds no replicas."""
         id_ = await self._manager.writer.brokers.remove(params.broker_host)
-        return {"message": "Broker removed successfully.", "broker_id": id_}
+        return BrokerChangedResponse.of("removed", id_).to_dict()
 
     async def activate_broker(self, params: simple_params.BrokerHost) -> ResponseBody:
         """Uncordon a broker. It can get new replicas and lead partitions."""
         id_ = await self._manager.writer.brokers.cordon(params.broker_host, cordoned=False)
-        return {"message": "Broker activated successfully.", "broker_id": id_}
+        return BrokerChangedResponse.of("activated", id_).to_dict()
 
     async def deactivate_broker(self, params: simple_params.BrokerHost) -> ResponseBody:
         """Cordon a broker. It gets no new replicas, and its leaders move to other brokers."""
         id_ = await self._manager.writer.brokers.cordon(params.broker_host, cordoned=True)
-        return {"message": "Broker deactivated successfully.", "broker_id": id_}
+        return BrokerChangedResponse.of("deactivated", id_).to_dict()
 
 
 def is_partition(topic: Topic, index: int | None) -> bool:
     """Return whether a topic has a partition; None stands for any."""
     return index is None or 0 <= index < len(topic.partitions)
-
-
-def _status(active: bool) -> str:
-    return "active" if active else "inactive"
 
 
 def check_topic_takes(topic: Topic, value: bytes) -> None:

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from pydantic.config import JsonDict
 
 from flotilla.access import Scope
-from flotilla.limits import INT64_MAX
+from flotilla.limits import GIVEN_NAME_LENGTH_MAX, INT64_MAX
 from flotilla.protocol import topics
 from flotilla.protocol.errors import Refusal, not_found
 from flotilla.protocol.responses import (
@@ -38,7 +38,7 @@ _NAMES_MAX = 1000
 _TOPIC_PARAMETER = "Topic to describe; repeat it for several topics, omit it for all"
 _TIMESTAMP_PARAMETER = "Also return the offset of the first record appended at this time or later"
 _REFRESH_S = 1.0
-AnyName = Annotated[str, Path(max_length=1000)]
+AnyName = Annotated[str, Path(max_length=GIVEN_NAME_LENGTH_MAX)]
 _NEW: JsonDict = {"name": "orders", "partitions": 2}
 _CHANGES: JsonDict = {"retention_ms": 86_400_000}
 NewTopic = Annotated[topics.NewTopic, Body(), AsStruct(topics.NewTopic, _NEW)]
@@ -179,7 +179,9 @@ async def _require(manager: Manager, name: str) -> Topic:
 
 async def _offsets(manager: Manager, topic: Topic, index: int, timestamp_ms: int | None) -> PartitionOffsetsResponse:
     query = "offset=latest" if timestamp_ms is None else f"timestamp_ms={timestamp_ms}"
-    response = await manager.gateway.fetch(topic, index, f"{query}&max_bytes=1", seconds=manager.settings.request_s_max)
+    response = await manager.gateway.fetch(
+        topic, index, f"{query}&max_bytes=1", timeout_s=manager.settings.request_s_max
+    )
     offsets = offsets_in(response)
     return PartitionOffsetsResponse(
         index=index,

@@ -15,7 +15,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Face(Generic[A]):
+class _BlockingFacade(Generic[A]):
     """An asynchronous object and its event loop. Thread-safe."""
 
     def __init__(self, runner: Runner, work: A) -> None:
@@ -23,17 +23,19 @@ class _Face(Generic[A]):
         self._work = work
 
 
-def _blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[_Face[A], P], T]:
+def _blocking(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_BlockingFacade[A], P], T]:
     """Create a method that waits for the result of the asynchronous one."""
 
     @functools.wraps(method)
-    def wait(self: _Face[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def wait(self: _BlockingFacade[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._runner.run(method(self._work, *args, **kwargs))
 
     return wait
 
 
-class Topics(_Face[AsyncTopics]):
+class Topics(_BlockingFacade[AsyncTopics]):
     """Manages topics: `client.topics`.
 
     ```python
@@ -57,7 +59,7 @@ class Topics(_Face[AsyncTopics]):
     delete_records = _blocking(AsyncTopics.delete_records)
 
 
-class Brokers(_Face[AsyncBrokers]):
+class Brokers(_BlockingFacade[AsyncBrokers]):
     """Lists and describes brokers: `client.brokers`.
 
     ```python
@@ -72,7 +74,7 @@ class Brokers(_Face[AsyncBrokers]):
     describe = _blocking(AsyncBrokers.describe)
 
 
-class Groups(_Face[AsyncGroups]):
+class Groups(_BlockingFacade[AsyncGroups]):
     """Manages consumer groups: `client.groups`.
 
     ```python
@@ -91,7 +93,7 @@ class Groups(_Face[AsyncGroups]):
     delete = _blocking(AsyncGroups.delete)
 
 
-class Tokens(_Face[AsyncTokens]):
+class Tokens(_BlockingFacade[AsyncTokens]):
     """Manages tokens: `client.tokens`. Needs `admin` on all topics.
 
     ```python

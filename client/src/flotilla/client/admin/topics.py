@@ -48,8 +48,8 @@ class AsyncTopics:
     ) -> TopicInfo:
         """Create a topic. It is ready for use when this returns.
 
-        Without `retention_ms` or `retention_bytes`, the managers' default applies: a week, and no size limit. None
-        means no limit. With `exist_ok`, an existing topic is returned unchanged; without, TopicExists is raised.
+        Without `retention_ms` or `retention_bytes`, the managers' default applies; None means no limit. With
+        `exist_ok`, an existing topic is returned unchanged; without, TopicExists is raised.
         """
         wanted = {
             "name": name,
