@@ -9,16 +9,15 @@ import pytest
 
 from flotilla_spark.__main__ import APPLICATIONS, main
 from support.fleet import Fleet
-from support.sparkapps import environment
+from support.scripts import run_program
+from support.sparkapps import LIMIT_S, environment
 
 NAMES = tuple(APPLICATIONS)
 
 
 def call(*arguments: str, url: str = "http://127.0.0.1:9") -> subprocess.CompletedProcess[str]:
-    command = Path(sys.executable).parent / "flotilla-spark"
-    return subprocess.run(
-        [command, *arguments], env=environment(url), capture_output=True, text=True, timeout=60, check=False
-    )
+    command = str(Path(sys.executable).parent / "flotilla-spark")
+    return run_program([command, *arguments], environment(url), LIMIT_S)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -99,10 +98,8 @@ def test_session_of_an_application_shows_no_progress_bars() -> None:
         "from flotilla_spark.sessions import make_session; session = make_session('x', is_verbose=False); "
         "print(session.sparkContext.getConf().get('spark.ui.showConsoleProgress'))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment("http://127.0.0.1:9"), capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["false"]
+    done = run_program([sys.executable, "-c", code], environment("http://127.0.0.1:9"), LIMIT_S)
+    assert done.stdout.split() == ["false"], done.stderr
 
 
 def test_unreachable_server_and_unreadable_token_file_are_reported_in_one_line(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import csv
 import gzip
 import json
 import re
-import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from flotilla_spark.errors import ColumnInvalid
 from flotilla_spark.jobs.load import describe_progress
 from support.cluster import wait_until
 from support.fleet import Fleet
+from support.scripts import run_program
 from support.sparkapps import LIMIT_S, child, environment, fetch, finish, kill, run, send, start
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -140,14 +140,8 @@ def test_load_runs_with_spark_submit(fleet: Fleet, client: Client, name: str, tm
     pq.write_table(pa.table({"n": list(range(20_000))}), tmp_path / "rows.parquet")
     script = ROOT / "spark-apps/src/flotilla_spark/load.py"
     command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[1]", str(script), name]
-    done = subprocess.run(
-        [*command, str(tmp_path / "rows.parquet")],
-        env={**environment(fleet.url), "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    environ = {**environment(fleet.url), "PYSPARK_PYTHON": sys.executable}
+    done = run_program([*command, str(tmp_path / "rows.parquet")], environ, LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "flotilla-spark load: 20,000 records written in " in done.stdout + done.stderr
     assert sorted(json.loads(one.value)["n"] for one in fetch(client, name)) == list(range(20_000))

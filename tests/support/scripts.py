@@ -1,9 +1,9 @@
-"""Scripts of bash, such as the commands of a page of the docs."""
+"""Programs with children, such as a JVM, and scripts of bash, such as the commands of a page of the docs."""
 
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
@@ -15,8 +15,15 @@ def run_script(
     *,
     stops_at_failure: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script. At the time limit, end its whole process group: a child could hold the output open."""
-    command = ["bash", *(["-euo", "pipefail"] if stops_at_failure else []), "-c", text]
+    """Run a script, as `run_program` does."""
+    options = ["-euo", "pipefail"] if stops_at_failure else []
+    return run_program(["bash", *options, "-c", text], environment, seconds, cwd)
+
+
+def run_program(
+    command: Sequence[str], environment: Mapping[str, str], seconds: float, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program. At the time limit, end its whole process group: a child could hold the output open."""
     with subprocess.Popen(
         command,
         cwd=cwd,
