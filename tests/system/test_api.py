@@ -453,14 +453,17 @@ def test_append_that_is_interrupted_by_a_stop_has_an_unknown_outcome(tmp_path: P
         assert (answers[0].status_code, answers[0].json()["code"]) == (504, "unknown_outcome")
 
 
-def test_sealed_partition_accepts_no_records(broker: BrokerProcess) -> None:
-    path = f"/v1/replicas/{'4' * 32}/0/1"
-    broker.put(path, {"writer_epoch": 1, "topic": "sealed", "members": [broker.id]})
-    wait_until("a leader", lambda: broker.get(path)["settled"])
-    broker.post(f"{path}/seal", {"writer_epoch": 1})
-    wait_until("the seal", lambda: broker.get(path)["sealed_index"])
-    answer = broker.request("POST", "/v1/append?topic=sealed&partition=0", content=bytes(encode([b"late"])))
-    assert (answer.status_code, answer.json()["code"]) == (409, "sealed")
+def test_empty_replica_of_a_later_epoch_is_rejected(broker: BrokerProcess) -> None:
+    """Guarantee 1: it would be elected without the records of the earlier epoch, which would then be closed."""
+    first, later = (f"/v1/replicas/{'4' * 32}/0/{epoch}" for epoch in (1, 2))
+    command = {"writer_epoch": 1, "topic": "moved", "members": [broker.id]}
+    broker.put(first, command)
+    wait_until("a leader", lambda: broker.get(first)["settled"])
+    stored = broker.request("POST", "/v1/append?topic=moved&partition=0", content=bytes(encode([b"kept"])))
+    answer = broker.request("PUT", later, json=command)
+    assert (stored.status_code, answer.status_code, answer.json()["code"]) == (200, 409, "conflict")
+    assert broker.request("GET", later).status_code == 404
+    assert broker.get(first)["next_offset"] == 1
 
 
 # -- health and docs ----------------------------------------------------------------------------------------------

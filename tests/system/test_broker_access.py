@@ -84,7 +84,7 @@ TABLE = [
     row(f"POST {REPLICA}/1/1/transfer-leadership",            401, 401, 403, 403, 403, 403, 403, 421, json=ORDER),
     row(f"POST {REPLICA}/1/1/stand",                          401, 401, 403, 403, 403, 403, 403, 200, json=ORDER),
     row(f"POST {REPLICA}/1/1/hand-over",                      401, 401, 403, 403, 403, 403, 403, 421, json=ORDER),
-    row(f"POST {REPLICA}/1/1/seal",                           401, 401, 403, 403, 403, 403, 403, 200, json=ORDER),
+
     row(f"DELETE {REPLICA}/2/1?writer_epoch=1",               401, 401, 403, 403, 403, 403, 403, 200),
 
     row("GET /v1/append",                                     401, 401, 405, 405, 405, 405, 405, 405),

@@ -234,7 +234,7 @@ def test_commands_for_a_leader_name_the_current_one(tmp_path: Path) -> None:
         other = next(broker for broker in cluster.brokers if broker is not leader)
         path = f"/v1/replicas/{'1' * 32}/0/1"
         wait_until("the leader to be known", lambda: other.get(path)["leader"] == leader.id)
-        for order in ("seal", "transfer-leadership", "hand-over"):
+        for order in ("transfer-leadership", "hand-over"):
             answer = other.request("POST", f"{path}/{order}", json={"writer_epoch": 1})
             assert (answer.status_code, answer.json()["code"]) == (421, "not_leader")
             assert answer.json()["details"]["leader"] == {"id": leader.id, "url": leader.url}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from math import inf
 
+from flotilla.limits import PARTITION_EPOCH_FIRST
 from flotilla_broker.access import StoredAccess
 from flotilla_broker.engine import Engine
 from flotilla_broker.identity import BrokerAddress, Identity, open_data_folder
@@ -34,6 +35,10 @@ _RETENTION_S = 5.0
 
 class ReplicaClosed(Exception):
     """The replica was removed from this broker, and with it the broker's votes in that group."""
+
+
+class EpochUnsupported(Exception):
+    """A replica of a later partition epoch needs the records of the earlier ones, which no command provides yet."""
 
 
 class Broker:
@@ -298,8 +303,15 @@ class Broker:
         Raises:
             ReplicaBroken: the replica is out of service.
             ReplicaClosed: the replica was removed from this broker.
+            EpochUnsupported: a new replica is not of the first partition epoch.
         """
-        if self.identity.is_closed(meta.key.to_bytes()):
+        key = meta.key.to_bytes()
+        if meta.epoch != PARTITION_EPOCH_FIRST and key not in self.engine.partitions and key not in self.engine.broken:
+            raise EpochUnsupported(
+                f"replica {meta.key} was not created: an empty replica of a later epoch could be elected without the "
+                f"records of the earlier one; this version creates replicas of epoch {PARTITION_EPOCH_FIRST} only"
+            )
+        if self.identity.is_closed(key):
             raise ReplicaClosed(
                 f"replica {meta.key} was removed from this broker; it can return only in a new partition epoch"
             )

@@ -14,6 +14,7 @@ TOPIC_NAME = rf"^{TOPIC_NAME_RULE}$(?!\n)"  # Python's $ also matches before a l
 GIVEN_NAME_LENGTH_MAX = 1000  # of a topic that is looked up; no topic has a name longer than TOPIC_NAME_LENGTH_MAX
 PARTITIONS_DEFAULT = 2
 PARTITIONS_MAX = 1000  # of one topic
+PARTITION_EPOCH_FIRST = 1  # of every partition; brokers open no later one without its records
 PARTITIONS_TOTAL_MAX = 5_000  # heartbeats of three brokers with all of them are a few megabytes
 TOPICS_MAX = 5_000
 REPLICATION_DEFAULT = 3

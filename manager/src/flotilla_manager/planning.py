@@ -20,6 +20,7 @@ writer.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from flotilla.limits import PARTITION_EPOCH_FIRST
 from flotilla_manager.model import LIVE_STATES, Partition, Replica, Snapshot, Topic, TopicState, key_of
 
 TRANSFERS_MAX = 4  # per plan: each one interrupts a partition briefly
@@ -284,9 +285,16 @@ def _is_gone(observed: _Observed, broker: str, replica: Replica) -> bool:
 
 
 def _opens(observed: _Observed) -> Iterator[OpenReplica]:
+    """Create missing replicas of the first epoch, and change the settings of others.
+
+    An empty replica of a later epoch could be elected without the records of the earlier one, which would be closed.
+    """
     for topic, partition in observed.wanted():
         for broker in partition.members:
-            if broker in observed.reports and not _is_as_wanted(observed.held(broker, topic, partition), topic):
+            held = observed.held(broker, topic, partition)
+            if held is None and partition.epoch != PARTITION_EPOCH_FIRST:
+                continue
+            if broker in observed.reports and not _is_as_wanted(held, topic):
                 yield OpenReplica(
                     broker=broker,
                     topic_id=topic.id,

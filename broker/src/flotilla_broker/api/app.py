@@ -17,7 +17,7 @@ from flotilla_server.quotas import Quotas
 
 _COMMAND_BYTES_MAX = 4 << 20
 _REPLICA = "/v1/replicas/{topic_id}/{partition}/{epoch}"
-_REPLICA_COMMANDS = ("seal", "campaign", "transfer-leadership", "stand", "hand-over")  # the last two: aliases until 0.4
+_REPLICA_COMMANDS = ("campaign", "transfer-leadership", "stand", "hand-over")  # the last two: aliases until 0.4
 
 # A path without a rule does not exist. Endpoints of records check the scope on the topic in their parameters. Commands
 # need the token of servers: with any other token, its holder could control brokers.

@@ -15,11 +15,10 @@ from flotilla_broker.api.lookup import Lookup
 from flotilla_broker.api.metrics import Metrics
 from flotilla_broker.engine import ReplicaBroken
 from flotilla_broker.identity import BrokerAddress, ForeignCluster, StaleWriter
-from flotilla_broker.partition.entries import Seal
 from flotilla_broker.partition.meta import GroupKey, ReplicaMeta
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.peers.addresses import PEERS_MAX
-from flotilla_broker.server import Broker, ReplicaClosed
+from flotilla_broker.server import Broker, EpochUnsupported, ReplicaClosed
 from flotilla_server.handlers import add_handlers
 
 _ID = "^[0-9a-f]{32}$"
@@ -79,10 +78,6 @@ class BrokersCommand(_Command):
     """Set the addresses of all brokers."""
 
     brokers: Annotated[dict[BrokerId, Address], Field(max_length=PEERS_MAX)]
-
-
-class SealCommand(_Command):
-    """End a partition epoch: no more records are accepted."""
 
 
 class CampaignCommand(_Command):
@@ -186,7 +181,7 @@ def _add_commands(app: FastAPI, broker: Broker) -> None:
             opened = broker.open_replica(meta)
         except ReplicaBroken as error:
             raise Refusal("broken", str(error)) from error
-        except ReplicaClosed as error:
+        except (ReplicaClosed, EpochUnsupported) as error:
             raise Refusal("conflict", str(error)) from error
         await broker.durable()
         return describe(opened)
@@ -205,17 +200,6 @@ def _add_commands(app: FastAPI, broker: Broker) -> None:
 
 
 def _add_leader_commands(app: FastAPI, broker: Broker, lookup: Lookup) -> None:
-    @app.post(f"{_REPLICA}/seal", tags=["commands"], summary="Seal a partition epoch")
-    async def seal_replica(topic_id: TopicId, partition: Count, epoch: Count, command: SealCommand) -> dict[str, Any]:
-        """End a partition epoch: no more records are accepted. Repeat it until `sealed_index` is set."""
-        await _check_command(broker, command.writer_epoch, command.cluster_id)
-        found = _find(broker, topic_id, partition, epoch)
-        if not found.is_sealed:
-            lookup.lead(found, lambda: found.instruct(Seal()))
-            broker.engine.schedule(found.key)
-            broker.wake()
-        await broker.durable()
-        return describe(found)
 
     @app.post(f"{_REPLICA}/stand", tags=["commands"], summary="Alias of campaign until 0.4", deprecated=True)
     @app.post(f"{_REPLICA}/campaign", tags=["commands"], summary="Start an election")

@@ -12,6 +12,7 @@ from flotilla.groups.state import GroupTopic, Topology
 from flotilla.limits import (
     BODY_BYTES_MAX_DEFAULT,
     MESSAGE_BYTES_MAX_DEFAULT,
+    PARTITION_EPOCH_FIRST,
     PARTITIONS_TOTAL_MAX,
     RETENTION_MS_DEFAULT,
     TOPICS_MAX,
@@ -197,7 +198,9 @@ class ClusterState:
             compression=settings.compression,
             owner=None,
             partitions=[
-                PartitionResponse(index=at, epoch=1, replicas=(held := self.replicas(topic, at)), leader=held[0])
+                PartitionResponse(
+                    index=at, epoch=PARTITION_EPOCH_FIRST, replicas=(held := self.replicas(topic, at)), leader=held[0]
+                )
                 for at in range(len(topic.partitions))
             ],
         )

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from flotilla.limits import (
+    PARTITION_EPOCH_FIRST,
     PARTITIONS_DEFAULT,
     PARTITIONS_TOTAL_MAX,
     REPLICATION_DEFAULT,
@@ -113,7 +114,9 @@ class Topics:
             name=spec.name,
             state=TopicState.CREATING,
             serial=0,
-            partitions=tuple(Partition(index=at, epoch=1, members=of) for at, of in enumerate(members)),
+            partitions=tuple(
+                Partition(index=at, epoch=PARTITION_EPOCH_FIRST, members=of) for at, of in enumerate(members)
+            ),
             retention_ms=spec.retention_ms,
             retention_bytes=spec.retention_bytes,
             owner=spec.owner,
@@ -255,7 +258,9 @@ class Topics:
             count = len(topic.partitions)
             check_topic_limits(snapshot, partitions - count)
             members = _placed(lambda: grow(topic, partitions, snapshot.brokers, snapshot.topics))
-            added = tuple(Partition(index=count + at, epoch=1, members=of) for at, of in enumerate(members))
+            added = tuple(
+                Partition(index=count + at, epoch=PARTITION_EPOCH_FIRST, members=of) for at, of in enumerate(members)
+            )
             await self._database.call(self._database.store.add_partitions, epoch, topic.id, added)
         line = "topic changed topic=%s topic_id=%s partitions=%d partitions_before=%d"
         logger.info(line, topic.name, topic.id, partitions, count)
