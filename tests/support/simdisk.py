@@ -183,6 +183,9 @@ class SimDisk:
     def free_bytes(self) -> int:
         return self.capacity_bytes - sum(len(file.data) for file in self._names.values())
 
+    def total_bytes(self) -> int:
+        return self.capacity_bytes
+
     def boot_id(self) -> str:
         return f"boot-{self.boot}"
 

@@ -483,6 +483,9 @@ def test_broker_serves_health_readiness_and_metrics(broker: BrokerProcess) -> No
         'flotilla_groups{role="leader"}',
         "flotilla_peer_messages_rejected_total",
         "flotilla_log_bytes",
+        "flotilla_log_live_bytes",
+        "flotilla_disk_capacity_bytes",
+        "flotilla_disk_free_bytes",
         "flotilla_disk_free_segments",
     ):
         assert name in text

@@ -352,7 +352,9 @@ def test_broker_is_ready_when_a_manager_has_accepted_its_heartbeat(tmp_path: Pat
         assert (known["id"], known["rack"], known["active"]) == (broker.id, "r1", True)
         assert (known["host"], known["port"], known["peer_port"]) == ("127.0.0.1", broker.port, broker.peer_port)
         report = state["reports"][broker.id]
-        assert report["disk"]["used_bytes"] > 0
+        disk = report["disk"]
+        assert 0 < disk["live_bytes"] < disk["used_bytes"] < disk["capacity_bytes"]
+        assert 0 < disk["free_bytes"] < disk["capacity_bytes"]
         assert report["disk"]["segments_left"] > 0
         assert report["broken"] == []
         (replica,) = report["replicas"]

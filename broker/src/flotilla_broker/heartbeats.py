@@ -7,6 +7,7 @@ Replicas do not depend on managers, whatever they answer. Only changes of the st
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
 from enum import Enum
 from ssl import SSLContext
 
@@ -57,7 +58,7 @@ def encode_heartbeat(broker: Broker) -> bytes:
     return msgspec.json.encode(
         {
             **describe_broker(broker),
-            "disk": {"used_bytes": broker.log.used_bytes, "segments_left": broker.log.space().segments_left},
+            "disk": {**asdict(broker.log.disk_usage()), "segments_left": broker.log.space().segments_left},
             "replicas": [summarize(partition) for partition in broker.engine.partitions.values()],
             "broken": describe_broken(broker),
             **({} if broker.access is None else {"access": broker.access.version}),

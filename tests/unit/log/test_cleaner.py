@@ -106,13 +106,16 @@ def test_space_of_a_dropped_group_is_freed() -> None:
     log = make_log(disk)
     numbers = interleaved(log, rounds=300)
     idle(log)
-    before = log.used_bytes
+    before, live_before = log.used_bytes, log.disk_usage().live_bytes
     for number in numbers[1:]:
         log.drop_group(number)
+    live = log.disk_usage().live_bytes
+    assert abs(live - live_before / len(numbers)) < live_before / 20, "before the cleaner has freed anything"
     kept = read_all(log, numbers[0])
     jobs = idle(log)
     assert any(isinstance(job, Clean) for job in jobs)
     assert log.used_bytes < before / 2
+    assert log.disk_usage().live_bytes == live, "copies have the same size"
     assert read_all(log, numbers[0]) == kept
     log.close()
     assert read_all(make_log(disk), numbers[0]) == kept

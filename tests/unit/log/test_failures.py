@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from flotilla_broker.log import (
 )
 from flotilla_broker.log.cleaner import Clean
 from support.logmodel import read_all
-from support.logtools import append, crash, idle, make_log, run_job
+from support.logtools import CONFIG, append, crash, idle, make_log, run_job
 from support.simdisk import SimDisk
 
 
@@ -282,6 +283,19 @@ def test_exception_after_a_flush_fails_the_log() -> None:
         log.flush()
     with pytest.raises(LogFailed, match="half way"):
         append(log, number)
+
+
+def test_disk_usage_is_limited_by_the_file_system_or_by_the_setting() -> None:
+    disk = SimDisk()
+    log = make_log(disk)
+    append(log, log.create_group(b""), 100)
+    log.flush()
+    usage = log.disk_usage()
+    assert (usage.capacity_bytes, usage.free_bytes) == (disk.capacity_bytes, disk.free_bytes())
+    assert 0 < usage.live_bytes < usage.used_bytes
+    limit = 1 << 20
+    limited = make_log(SimDisk(), replace(CONFIG, log_bytes_max=limit)).disk_usage()
+    assert (limited.capacity_bytes, limited.free_bytes) == (limit, limit - limited.used_bytes)
 
 
 def test_disk_usage_includes_index_files() -> None:

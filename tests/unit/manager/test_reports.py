@@ -124,6 +124,12 @@ def test_heartbeat_with_negative_free_space_is_accepted() -> None:
     assert read(disk={"used_bytes": 5, "segments_left": -2}).disk.segments_left == -2
 
 
+def test_heartbeat_without_the_capacity_of_the_disk_is_accepted() -> None:
+    """Brokers of 0.2 do not send it."""
+    disk = read(disk={"used_bytes": 5, "segments_left": 2}).disk
+    assert (disk.capacity_bytes, disk.free_bytes, disk.live_bytes) == (None, None, None)
+
+
 def test_heartbeat_with_unknown_fields_is_accepted() -> None:
     """Brokers of a later version may send more fields."""
     assert read(replicas=[{**REPLICA, "mood": "good"}], later={"a": 1}).replicas[0].topic == "t"

@@ -89,7 +89,11 @@ class _Gauges(Collector):
         rejected = broker.engine.rejected
         yield CounterMetricFamily("flotilla_peer_messages_rejected", "Invalid Raft messages from peers", value=rejected)
         yield _gauge("flotilla_messages_refused", "Invalid Raft messages from peers", rejected)
-        yield _gauge("flotilla_log_bytes", "Disk usage of the log", broker.log.used_bytes)
+        usage = broker.log.disk_usage()
+        yield _gauge("flotilla_log_bytes", "Disk usage of the log", usage.used_bytes)
+        yield _gauge("flotilla_log_live_bytes", "Bytes of entries that are not removed", usage.live_bytes)
+        yield _gauge("flotilla_disk_capacity_bytes", "Bytes that the log may use", usage.capacity_bytes)
+        yield _gauge("flotilla_disk_free_bytes", "Bytes that the log may still use", usage.free_bytes)
         yield _gauge("flotilla_log_unflushed_bytes", "Bytes queued for the next flush", broker.log.unflushed_bytes)
         left = broker.log.space().segments_left
         yield _gauge("flotilla_disk_free_segments", "Free segments, without the reserve", left)

@@ -62,6 +62,9 @@ class FileSystem(Protocol):
     def free_bytes(self) -> int:
         """Return the free space."""
 
+    def total_bytes(self) -> int:
+        """Return the size of the file system."""
+
     def boot_id(self) -> str:
         """Return the id of this boot of the machine: unsynced data does not survive it."""
 

@@ -120,6 +120,11 @@ class Maintenance:
         return [segment.for_checkpoint() for segment in self._segments.values() if segment.id != active]
 
     @property
+    def live_bytes(self) -> int:
+        """Bytes of entries that are not removed."""
+        return sum(segment.live_bytes for segment in self._segments.values())
+
+    @property
     def used_bytes(self) -> int:
         """Disk usage of the log."""
         if self._sealed_bytes is None:

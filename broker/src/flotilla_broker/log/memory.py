@@ -78,6 +78,10 @@ class MemoryFileSystem:
         """Return the unused capacity."""
         return self._capacity_bytes - sum(len(file.data) for file in self._files.values())
 
+    def total_bytes(self) -> int:
+        """Return the capacity."""
+        return self._capacity_bytes
+
     def boot_id(self) -> str:
         """Return a constant: memory lives as long as the process."""
         return "memory"

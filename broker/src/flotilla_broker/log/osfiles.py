@@ -135,6 +135,11 @@ class OsFileSystem:
         stat = os.statvfs(self._folder)
         return stat.f_bavail * stat.f_frsize
 
+    def total_bytes(self) -> int:
+        """Return the size of the file system, without the space that is reserved for root."""
+        stat = os.statvfs(self._folder)
+        return (stat.f_blocks - stat.f_bfree + stat.f_bavail) * stat.f_frsize
+
     def boot_id(self) -> str:
         """Read the kernel's boot id."""
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

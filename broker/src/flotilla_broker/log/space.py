@@ -29,6 +29,16 @@ class Space:
         return beyond <= 0 or -(-beyond // self.usable_bytes) <= self.segments_left
 
 
+@dataclass(frozen=True, slots=True)
+class DiskUsage:
+    """What a log occupies, and what it may occupy: the file system, or log_bytes_max if that is less."""
+
+    used_bytes: int
+    live_bytes: int  # of entries that are not removed; the cleaner can free the rest in the long run
+    capacity_bytes: int
+    free_bytes: int
+
+
 def growth(free_bytes: int, used_bytes: int, log_bytes_max: int | None, segment_bytes: int) -> int:
     """Return the number of segments that can still be created."""
     left = free_bytes if log_bytes_max is None else min(free_bytes, log_bytes_max - used_bytes)

@@ -9,7 +9,7 @@ from flotilla_broker.log.frames import frame_bytes
 from flotilla_broker.log.group import Group
 from flotilla_broker.log.maintenance import Maintenance
 from flotilla_broker.log.reading import Entry, EntryLocation, ReadPlan
-from flotilla_broker.log.space import Space, growth
+from flotilla_broker.log.space import DiskUsage, Space, growth
 from flotilla_broker.log.writer import Writer
 
 _ROWS_PER_LOOK = 512
@@ -69,6 +69,14 @@ class LogView:
             reserve=config.reserve_segments,
             usable_bytes=capacity - active.checkpoint_bytes,
         )
+
+    def disk_usage(self) -> DiskUsage:
+        """Return what the log occupies, and what it may occupy."""
+        used, free, capacity = self.used_bytes, self._fs.free_bytes(), self._fs.total_bytes()
+        limit = self._config.log_bytes_max
+        if limit is not None:
+            free, capacity = min(free, max(0, limit - used)), min(capacity, limit)
+        return DiskUsage(used, self._maintenance.live_bytes, capacity, free)
 
     @property
     def used_bytes(self) -> int:

@@ -57,9 +57,12 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """Disk usage of a broker."""
+    """Disk usage of a broker. Brokers of 0.2 send the first and the last field only."""
 
     used_bytes: Number = 0
+    live_bytes: Number | None = None  # of entries that are not removed
+    capacity_bytes: Number | None = None
+    free_bytes: Number | None = None
     segments_left: Annotated[int, Meta(ge=-INT64_MAX, le=INT64_MAX)] | None = None  # negative: the reserve is in use
 
 
