@@ -1,4 +1,4 @@
-"""Flotilla: a partitioned, replicated log queue.
+"""Flotilla: a partitioned, replicated message log.
 
 The names in `__all__` are the public interface of the client; docs/client-reference.md lists them. They are loaded on
 first use, because servers import this package without the client. These modules are public, too:

@@ -41,7 +41,7 @@ SILENT = SimplePartitionResponse.of(
         (MessageResponse.deleted("t"), """{"message":"Topic 't' deleted successfully."}"""),
         (
             RootResponse(version="1.2", role="reader"),
-            '{"message":"Flotilla, a replicated log queue.","version":"1.2","role":"reader","docs":"/docs"}',
+            '{"message":"Flotilla, a replicated message log.","version":"1.2","role":"reader","docs":"/docs"}',
         ),
         (TopicNamesResponse(topics=["b", "a"]), '{"topics":["b","a"]}'),
         (

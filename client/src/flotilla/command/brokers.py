@@ -10,7 +10,10 @@ from flotilla.command.output import format_table, print_json, print_lines, print
 
 @click.group(cls=Group)
 def brokers() -> None:
-    """List and describe brokers."""
+    """List and describe brokers.
+
+    To cordon a broker, use the HTTP API: POST /admin/broker/deactivate.
+    """
 
 
 @brokers.command("list")

@@ -92,7 +92,7 @@ def describe(server: connection.ConnectionTarget, group: str, as_json: bool) -> 
     "--to",
     type=ParsedType("where", _reset_target),
     metavar="WHERE",
-    help="Move to `earliest`, `latest`, or the first record appended at a time, e.g. 2026-01-31T12:00:00Z "
+    help="Move to `earliest`, `latest`, or the first record appended at this time or later, e.g. 2026-01-31T12:00:00Z "
     "(without time zone: UTC) or -1h.",
 )
 @click.option("--offset", type=int, metavar="OFFSET", help="Move to this offset in every partition.")
@@ -128,9 +128,9 @@ def reset(
 ) -> None:
     """Reset the committed offsets of a group.
 
-    Exactly one of --to, --offset and --shift is required. By default, all partitions with a committed offset are
-    reset, and all partitions of topics that members read; --topic and --partition, of which only one is allowed, limit
-    this. An offset out of range is set to the first or the next offset. A group with members is rejected: stop them
+    Exactly one of --to, --offset and --shift is required. By default, this resets every partition with a committed
+    offset, and every partition of the topics that members read. Limit it with --topic or --partition, not both. An
+    offset out of range is set to the first or the next offset. If the group has members, the command fails: stop them
     first, or use --force. Removed members join again and continue at the new offsets.
     """
     _check_where(where)

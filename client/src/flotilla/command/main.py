@@ -110,7 +110,7 @@ class Commands(click.Group):
 )
 @click.version_option(__version__, message="flotilla %(version)s", help="Show the version and exit.")
 def flotilla() -> None:
-    """Use and administer Flotilla, a partitioned, replicated log queue."""
+    """Use and administer Flotilla, a partitioned, replicated message log (like Kafka)."""
 
 
 def main(arguments: Sequence[str] | None = None, programs: "Programs | None" = None) -> int:

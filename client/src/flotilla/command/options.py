@@ -33,8 +33,9 @@ _WIDTH_MAX = 120
 _NON_BREAKING_HYPHEN = "\u2011"
 _AUTHENTICATION = (
     "Authenticate with a token (FLOTILLA_TOKEN or --token-file) or with the secret that all servers share "
-    "(FLOTILLA_SECRET or --secret-file). Options take precedence over variables, and tokens over secrets. With "
-    "--context (but not FLOTILLA_CONTEXT), other variables are ignored; see `flotilla contexts --help`."
+    "(FLOTILLA_SECRET or --secret-file). Options take precedence over variables, and tokens over secrets. "
+    "--context ignores all FLOTILLA_* connection variables. Without --context, --url or FLOTILLA_URL ignores the "
+    "current context, including its token and CA. See `flotilla contexts --help`."
 )
 
 
@@ -171,7 +172,7 @@ def json_option(function: Function) -> Function:
 
 def yes_option(function: Function) -> Function:
     """Add `--yes`; the function is called with `yes`, for `output.confirm`."""
-    text = "Skip confirmation. Without a terminal, the command never asks."
+    text = "Do not ask for confirmation. If standard input is not a terminal, the command proceeds without asking."
     return click.option("--yes", "yes", is_flag=True, help=text)(function)
 
 

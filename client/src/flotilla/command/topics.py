@@ -117,7 +117,8 @@ def list_(server: connection.ConnectionTarget, as_json: bool) -> None:
     type=COUNT,
     default=REPLICATION_DEFAULT,
     metavar="N",
-    help="Number of replicas of each partition; at most one per registered broker is created.",
+    help="Number of replicas of each partition. With fewer registered brokers, the topic gets one replica per broker, "
+    "without an error; this cannot be changed later.",
 )
 @_setting_options
 @click.option("--exist-ok", is_flag=True, help="Succeed if the topic already exists, and leave it unchanged.")

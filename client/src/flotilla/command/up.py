@@ -53,8 +53,9 @@ _EXAMPLES = examples(
     "--durability",
     type=click.Choice(DURABILITIES),
     default=_DEFAULT.durability,
-    help="Durability of an acknowledged record: on disk (fsync), in the page cache (os), or in process memory, lost at "
-    "a restart (memory).",
+    help="Durability of an acknowledged record. fsync: on disk. os: in the page cache; after a crash or power failure "
+    "of the machine, all brokers start empty, and topics are unusable. memory: in process memory; a broker that "
+    "restarts starts empty.",
 )
 @click.option(
     "--auth",
@@ -77,7 +78,7 @@ def up(programs: Programs | None, /, **found: Any) -> None:  # noqa: ANN401 - fi
     """Start a Flotilla cluster on this machine: brokers, one writer, readers.
 
     A process that ends or hangs is restarted. Ctrl-C stops the cluster. The data is kept, and the next start continues
-    with it.
+    with it, except with --durability memory.
 
     Set other settings of brokers and managers with environment variables, e.g. FLOTILLA_SEGMENT_BYTES=32MiB.
     """

@@ -32,7 +32,7 @@ class MessageResponse(Response, kw_only=True):
 class RootResponse(Response, kw_only=True):
     """The version and role of a manager."""
 
-    message: str = "Flotilla, a replicated log queue."
+    message: str = "Flotilla, a replicated message log."
     version: str
     role: str
     docs: str = "/docs"

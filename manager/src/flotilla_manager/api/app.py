@@ -32,7 +32,7 @@ from flotilla_server.handlers import add_handlers
 from flotilla_server.quotas import Quotas
 
 _CONTROL_BYTES_MAX = 8 << 20
-_ABOUT = """A partitioned, replicated log queue with two HTTP APIs.
+_ABOUT = """A partitioned, replicated message log with two HTTP APIs.
 
 **Simple API** (`/topics`, `/producer/…`, `/consumer/…`, `/size`): one message per call. Create a topic, register a
 producer and a consumer, then produce and consume. Success is `{"status": "success", …}`, an error is
