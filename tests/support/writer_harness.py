@@ -14,10 +14,10 @@ from flotilla_manager.access import TokenCache
 from flotilla_manager.metadata import AsyncMetadata, Store, open_store
 from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Broker, Snapshot, Topic, TopicState
-from flotilla_manager.planning import Campaign, CloseReplica, Command, OpenReplica, UpdatePeers
+from flotilla_manager.planning import Campaign, Command, DeleteReplica, PutReplica, UpdatePeers
 from flotilla_manager.writer.broker_service import BrokerService
 from flotilla_manager.writer.brokers import BrokerRegistry
-from flotilla_manager.writer.commands import BrokerUnreachable, CommandFailed, Commands, StaleWriterRejected
+from flotilla_manager.writer.commands import BrokerUnreachable, CommandFailed, Commands, StaleWriterRejected, log_name
 from flotilla_manager.writer.election import WriterElection
 from flotilla_manager.writer.groups import GroupCoordinator
 from flotilla_manager.writer.reconciler import BrokerReconciler
@@ -57,7 +57,7 @@ class FakeBroker:
         self.starts = 1
         self.writer_epoch = 0
         self.manager_heartbeat_s = 1.0
-        self.held: dict[Key, OpenReplica] = {}
+        self.held: dict[Key, PutReplica] = {}
         self.leads: set[Key] = set()
         self.commands: list[Command] = []
         self.is_silent = False
@@ -74,15 +74,15 @@ class FakeBroker:
             raise StaleWriterRejected(f"broker {self.id} has seen commands of epoch {self.writer_epoch}")
         self.writer_epoch = epoch
         if self.refuses is not None and isinstance(command, self.refuses):
-            raise CommandFailed(f"broker {self.id} refused {type(command).__name__}")
+            raise CommandFailed(f"broker {self.id} refused {log_name(command)}")
         self.commands.append(command)
         if isinstance(command, UpdatePeers):
             self.cluster_id = cluster_id
             return
         key = (command.topic_id, command.partition, command.epoch)
-        if isinstance(command, OpenReplica):
+        if isinstance(command, PutReplica):
             self.held[key] = command
-        elif isinstance(command, CloseReplica):
+        elif isinstance(command, DeleteReplica):
             self.held.pop(key, None)
         elif isinstance(command, Campaign):
             self.leads.add(key)
@@ -108,7 +108,7 @@ class FakeBroker:
         )
         return msgspec.structs.replace(heartbeat, **changes)
 
-    def _replica(self, one: OpenReplica, *, leads: bool) -> ReplicaReport:
+    def _replica(self, one: PutReplica, *, leads: bool) -> ReplicaReport:
         return ReplicaReport(
             topic=one.topic,
             topic_id=one.topic_id,

@@ -73,6 +73,15 @@ class MetadataCache:
             self._next = self._start(self._refreshing)
         await asyncio.shield(self._next)
 
+    async def refresh_after_change(self) -> bool:
+        """Refresh after a committed change; return whether that worked. A failure is logged: a poll follows."""
+        try:
+            await self.refresh()
+        except MetadataError as error:
+            logger.info("metadata refresh failed after a change error=%r", str(error))
+            return False
+        return True
+
     def _start(self, before: "asyncio.Task[None] | None") -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(self._refresh_after(before))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # awaiting callers see the exception

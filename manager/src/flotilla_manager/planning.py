@@ -2,12 +2,12 @@
 
 `plan` compares the desired state (snapshot) with the observed state (reports), and returns the missing changes. It is
 called repeatedly, so lost commands and interrupted writers need no special handling. Commands are in the order in which
-a broker must get them: peers, closes, opens, leaders. A close comes before an open, because a topic that was deleted
-and created again cannot be opened beside the old one.
+a broker must get them: peers, deletes, puts, leaders. A delete comes before a put, because the replica of a topic that
+was deleted and created again cannot be created beside the old one.
 
 Invariants:
 
-- A replica is closed only if the database *shows* that it is obsolete: its topic is being deleted, or its partition is
+- A replica is deleted only if the database *shows* that it is obsolete: its topic is being deleted, or its partition is
   in a later epoch that a quorum of its members holds and one of them leads. Unknown replicas stay.
 - If brokers know more than the database (a backup was restored), `outdated` lists the differences and the plan has no
   commands. This knowledge does not age: stale reports count here, too.
@@ -75,13 +75,13 @@ class _ReplicaCommand:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CloseReplica(_ReplicaCommand):
-    """Remove a replica and its records."""
+class DeleteReplica(_ReplicaCommand):
+    """Delete a replica and its records."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenReplica(_ReplicaCommand):
-    """Open a replica, or change its retention and batch limit."""
+class PutReplica(_ReplicaCommand):
+    """Create a replica, or change the retention and the batch limit of an existing one."""
 
     topic: str
     members: tuple[str, ...]
@@ -102,7 +102,7 @@ class TransferLeadership(_ReplicaCommand):
     target: str
 
 
-Command = UpdatePeers | CloseReplica | OpenReplica | Campaign | TransferLeadership
+Command = UpdatePeers | DeleteReplica | PutReplica | Campaign | TransferLeadership
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,29 +120,22 @@ class Plan:
     commands: tuple[Command, ...] = ()
     topic_changes: tuple[TopicChange, ...] = ()
     outdated: tuple[str, ...] = ()  # what the database lacks, if it is outdated
-    foreign: tuple[str, ...] = ()  # brokers of another cluster
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the observed state matches the desired state."""
-        return not (self.commands or self.topic_changes or self.outdated)
 
 
 def plan(snapshot: Snapshot, reports: Mapping[str, Report], recent: Collection[Command] = frozenset()) -> Plan:
-    """Plan. Commands about leaders in `recent` are not repeated."""
+    """Return the commands and topic changes that are missing. Commands about leaders in `recent` are not repeated."""
     everyone = sorted(reports.values(), key=lambda report: report.broker)
     ours = [report for report in everyone if report.cluster_id in {None, snapshot.cluster_id}]
-    foreign = tuple(report.broker for report in everyone if report.cluster_id not in {None, snapshot.cluster_id})
-    observed = _Observed(snapshot, {report.broker: report for report in ours if report.fresh})
-    differences = tuple(dict.fromkeys(_differences(observed, ours)))
+    inputs = _PlanInput(snapshot, {report.broker: report for report in ours if report.fresh})
+    differences = tuple(dict.fromkeys(_differences(inputs, ours)))
     if len(differences) > OUTDATED_MAX:
         differences = (*differences[:OUTDATED_MAX], f"and {len(differences) - OUTDATED_MAX} more")
     if differences:
-        return Plan(outdated=differences, foreign=foreign)
-    campaigns = [command for command in _campaigns(observed) if command not in recent]
-    transfers = [command for command in _transfers(observed) if command not in recent][:TRANSFERS_MAX]
-    commands: list[Command] = [*_peer_updates(observed), *_closes(observed), *_opens(observed), *campaigns, *transfers]
-    return Plan(commands=tuple(commands), topic_changes=tuple(_topic_changes(observed)), foreign=foreign)
+        return Plan(outdated=differences)
+    campaigns = [command for command in _campaigns(inputs) if command not in recent]
+    transfers = [command for command in _transfers(inputs) if command not in recent][:TRANSFERS_MAX]
+    commands: list[Command] = [*_peer_updates(inputs), *_deletes(inputs), *_puts(inputs), *campaigns, *transfers]
+    return Plan(commands=tuple(commands), topic_changes=tuple(_topic_changes(inputs)))
 
 
 def peers_of(snapshot: Snapshot, *, with_names: bool = True) -> Peers:
@@ -162,10 +155,10 @@ def peers_of(snapshot: Snapshot, *, with_names: bool = True) -> Peers:
     )
 
 
-# -- observed and desired state ---------------------------------------------------------------------------
+# -- desired and observed state ---------------------------------------------------------------------------
 
 
-class _Observed:
+class _PlanInput:
     """The snapshot and the fresh reports of one plan, with lookups."""
 
     def __init__(self, snapshot: Snapshot, reports: Mapping[str, Report]) -> None:
@@ -188,7 +181,7 @@ class _Observed:
         """Return a broker's replica of the current epoch, damaged or not."""
         return self._replicas.get((broker, topic.id, partition.index, partition.epoch))
 
-    def sound(self, topic: Topic, partition: Partition) -> dict[str, Replica]:
+    def in_service(self, topic: Topic, partition: Partition) -> dict[str, Replica]:
         """Return the undamaged replicas of the current epoch, by broker."""
         found = {member: self.held(member, topic, partition) for member in partition.members}
         return {member: one for member, one in found.items() if one is not None and not one.broken}
@@ -198,11 +191,12 @@ class _Observed:
         known = self.snapshot.brokers_by_id
         return next((one for one in partition.members if one in known and known[one].is_eligible), None)
 
-    def wanted(self) -> Iterator[tuple[Topic, Partition]]:
-        """Yield all partitions that should exist."""
+    def live_partitions(self) -> Iterator[tuple[Topic, Partition]]:
+        """Yield the partitions of all topics that are being created or ready."""
         for topic in self.snapshot.topics:
-            for partition in topic.partitions if topic.state in LIVE_STATES else ():
-                yield topic, partition
+            if topic.state in LIVE_STATES:
+                for partition in topic.partitions:
+                    yield topic, partition
 
 
 def _has_majority(replicas: Collection[object], partition: Partition) -> bool:
@@ -212,36 +206,36 @@ def _has_majority(replicas: Collection[object], partition: Partition) -> bool:
 # -- outdated database ---------------------------------------------------------------------------
 
 
-def _differences(observed: _Observed, reports: Iterable[Report]) -> Iterator[str]:
+def _differences(inputs: _PlanInput, reports: Iterable[Report]) -> Iterator[str]:
     """Yield what brokers know and the database does not."""
     for report in reports:
-        label = observed.label(report.broker)
-        if report.writer_epoch > (known := observed.snapshot.writer.epoch):
+        label = inputs.label(report.broker)
+        if report.writer_epoch > (known := inputs.snapshot.writer.epoch):
             yield (
                 f"broker {label} has received commands of writer epoch {report.writer_epoch}; "
                 f"the database has epoch {known}"
             )
         for replica in sorted(report.replicas, key=key_of):
-            if (unknown := _unknown(observed, replica)) is not None:
+            if (unknown := _unknown(inputs, replica)) is not None:
                 yield f"broker {label} holds a replica of {unknown}"
 
 
-def _unknown(observed: _Observed, replica: Replica) -> str | None:
+def _unknown(inputs: _PlanInput, replica: Replica) -> str | None:
     """Describe what the database does not know of a replica; None for deleted topics and known replicas."""
-    topic = observed.snapshot.topics_by_id.get(replica.topic_id)
+    topic = inputs.snapshot.topics_by_id.get(replica.topic_id)
     where = f"topic '{replica.topic}' ({replica.topic_id})"
     if topic is None:
         return f"{where}, which is not in the database"
     if topic.state == TopicState.DELETED:
         return None
-    partition = observed.partitions.get((replica.topic_id, replica.partition))
+    partition = inputs.partitions.get((replica.topic_id, replica.partition))
     where = f"partition {replica.partition} of {where}"
     if partition is None:
         return f"{where}; the database has {len(topic.partitions)} partitions of it"
     if replica.epoch > partition.epoch:
         return f"{where} in epoch {replica.epoch}; the database has epoch {partition.epoch}"
     if replica.epoch == partition.epoch and set(replica.members) != set(partition.members):
-        theirs, ours = observed.list_labels(replica.members), observed.list_labels(partition.members)
+        theirs, ours = inputs.list_labels(replica.members), inputs.list_labels(partition.members)
         return f"{where} in epoch {replica.epoch} with members {theirs}; the database has members {ours}"
     return None
 
@@ -249,10 +243,10 @@ def _unknown(observed: _Observed, replica: Replica) -> str | None:
 # -- commands -------------------------------------------------------------------------------------------------
 
 
-def _peer_updates(observed: _Observed) -> Iterator[UpdatePeers]:
-    versions = {with_names: peers_of(observed.snapshot, with_names=with_names) for with_names in (False, True)}
-    for broker, report in observed.reports.items():
-        known = observed.snapshot.brokers_by_id.get(broker)
+def _peer_updates(inputs: _PlanInput) -> Iterator[UpdatePeers]:
+    versions = {with_names: peers_of(inputs.snapshot, with_names=with_names) for with_names in (False, True)}
+    for broker, report in inputs.reports.items():
+        known = inputs.snapshot.brokers_by_id.get(broker)
         if known is None or known.removed:
             continue
         peers = versions[known.name is not None]
@@ -260,23 +254,23 @@ def _peer_updates(observed: _Observed) -> Iterator[UpdatePeers]:
             yield UpdatePeers(broker=broker, peers=peers)
 
 
-def _closes(observed: _Observed) -> Iterator[CloseReplica]:
-    for broker, report in observed.reports.items():
+def _deletes(inputs: _PlanInput) -> Iterator[DeleteReplica]:
+    for broker, report in inputs.reports.items():
         for replica in sorted(report.replicas, key=key_of):
-            if _is_gone(observed, broker, replica):
+            if _is_obsolete(inputs, broker, replica):
                 topic_id, partition, epoch = key_of(replica)
-                yield CloseReplica(broker=broker, topic_id=topic_id, partition=partition, epoch=epoch)
+                yield DeleteReplica(broker=broker, topic_id=topic_id, partition=partition, epoch=epoch)
 
 
-def _is_gone(observed: _Observed, broker: str, replica: Replica) -> bool:
+def _is_obsolete(inputs: _PlanInput, broker: str, replica: Replica) -> bool:
     """Return whether the database shows that a replica is obsolete."""
-    topic = observed.snapshot.topics_by_id[replica.topic_id]
+    topic = inputs.snapshot.topics_by_id[replica.topic_id]
     if topic.state not in LIVE_STATES:
         return True
-    partition = observed.partitions[replica.topic_id, replica.partition]
+    partition = inputs.partitions[replica.topic_id, replica.partition]
     if replica.epoch >= partition.epoch:
         return False
-    successors = observed.sound(topic, partition)
+    successors = inputs.in_service(topic, partition)
     # Members of the later epoch elect a leader only when a quorum holds the committed records of the earlier epoch.
     # A member may need its records of the earlier epoch until it holds the later one.
     is_led = any(successor.leads and successor.settled for successor in successors.values())
@@ -284,57 +278,62 @@ def _is_gone(observed: _Observed, broker: str, replica: Replica) -> bool:
     return is_done and (broker in successors or broker not in partition.members)
 
 
-def _opens(observed: _Observed) -> Iterator[OpenReplica]:
+def _puts(inputs: _PlanInput) -> Iterator[PutReplica]:
     """Create missing replicas of the first epoch, and change the settings of others.
 
-    An empty replica of a later epoch could be elected without the records of the earlier one, which would be closed.
+    An empty replica of a later epoch could be elected without the records of the earlier one, which would be deleted.
     """
-    for topic, partition in observed.wanted():
+    for topic, partition in inputs.live_partitions():
         for broker in partition.members:
-            held = observed.held(broker, topic, partition)
+            held = inputs.held(broker, topic, partition)
             if held is None and partition.epoch != PARTITION_EPOCH_FIRST:
                 continue
-            if broker in observed.reports and not _is_as_wanted(held, topic):
-                yield OpenReplica(
-                    broker=broker,
-                    topic_id=topic.id,
-                    partition=partition.index,
-                    epoch=partition.epoch,
-                    topic=topic.name,
-                    members=partition.members,
-                    retention_ms=topic.retention_ms,
-                    retention_bytes=topic.retention_bytes,
-                    batch_bytes_max=topic.batch_bytes_max,
-                )
+            if broker in inputs.reports and not _has_current_settings(held, topic):
+                yield put_replica(topic, partition, broker)
 
 
-def _is_as_wanted(replica: Replica | None, topic: Topic) -> bool:
-    """Return whether a replica needs no open command. A damaged replica would reject it."""
+def _has_current_settings(replica: Replica | None, topic: Topic) -> bool:
+    """Return whether a replica needs no `PutReplica`. A damaged replica would reject it."""
     if replica is None:
         return False
     known = (replica.retention_ms, replica.retention_bytes, replica.batch_bytes_max)
     return replica.broken or known == (topic.retention_ms, topic.retention_bytes, topic.batch_bytes_max)
 
 
-def _campaigns(observed: _Observed) -> Iterator[Campaign]:
+def put_replica(topic: Topic, partition: Partition, member: str) -> PutReplica:
+    """Return the command that creates a member's replica, or changes its settings to those of the topic."""
+    return PutReplica(
+        broker=member,
+        topic_id=topic.id,
+        partition=partition.index,
+        epoch=partition.epoch,
+        topic=topic.name,
+        members=partition.members,
+        retention_ms=topic.retention_ms,
+        retention_bytes=topic.retention_bytes,
+        batch_bytes_max=topic.batch_bytes_max,
+    )
+
+
+def _campaigns(inputs: _PlanInput) -> Iterator[Campaign]:
     """Start elections in partitions without a leader that have a quorum."""
-    for topic, partition in observed.wanted():
-        sound = observed.sound(topic, partition)
-        preferred = observed.preferred(partition)
-        led = any(replica.leads or replica.leader is not None for replica in sound.values())
-        if not led and preferred in sound and _has_majority(sound, partition):
+    for topic, partition in inputs.live_partitions():
+        in_service = inputs.in_service(topic, partition)
+        preferred = inputs.preferred(partition)
+        led = any(replica.leads or replica.leader is not None for replica in in_service.values())
+        if not led and preferred in in_service and _has_majority(in_service, partition):
             yield Campaign(broker=preferred, topic_id=topic.id, partition=partition.index, epoch=partition.epoch)
 
 
-def _transfers(observed: _Observed) -> Iterator[TransferLeadership]:
+def _transfers(inputs: _PlanInput) -> Iterator[TransferLeadership]:
     """Transfer leadership to preferred leaders, where all members agree on the current leader."""
-    for topic, partition in observed.wanted():
-        sound = observed.sound(topic, partition)
-        leaders = [broker for broker, replica in sound.items() if replica.leads]
-        target = observed.preferred(partition)
-        if len(sound) < len(partition.members) or len(leaders) != 1 or target is None or target in leaders:
+    for topic, partition in inputs.live_partitions():
+        in_service = inputs.in_service(topic, partition)
+        leaders = [broker for broker, replica in in_service.items() if replica.leads]
+        target = inputs.preferred(partition)
+        if len(in_service) < len(partition.members) or len(leaders) != 1 or target is None or target in leaders:
             continue
-        if sound[target].leader == leaders[0] and sound[target].lag <= TRANSFER_LAG_ENTRIES_MAX:
+        if in_service[target].leader == leaders[0] and in_service[target].lag <= TRANSFER_LAG_ENTRIES_MAX:
             yield TransferLeadership(
                 broker=leaders[0],
                 topic_id=topic.id,
@@ -344,19 +343,19 @@ def _transfers(observed: _Observed) -> Iterator[TransferLeadership]:
             )
 
 
-def _topic_changes(observed: _Observed) -> Iterator[TopicChange]:
-    for topic in observed.snapshot.topics:
-        if topic.state == TopicState.CREATING and _is_open(observed, topic):
+def _topic_changes(inputs: _PlanInput) -> Iterator[TopicChange]:
+    for topic in inputs.snapshot.topics:
+        if topic.state == TopicState.CREATING and _has_all_replicas(inputs, topic):
             yield TopicChange(topic_id=topic.id, state=TopicState.READY)
-        if topic.state == TopicState.DELETING and _is_nowhere(observed, topic):
+        if topic.state == TopicState.DELETING and _has_no_replica(inputs, topic):
             yield TopicChange(topic_id=topic.id, state=TopicState.DELETED)
 
 
-def _is_open(observed: _Observed, topic: Topic) -> bool:
-    return all(len(observed.sound(topic, one)) == len(one.members) for one in topic.partitions)
+def _has_all_replicas(inputs: _PlanInput, topic: Topic) -> bool:
+    return all(len(inputs.in_service(topic, one)) == len(one.members) for one in topic.partitions)
 
 
-def _is_nowhere(observed: _Observed, topic: Topic) -> bool:
-    """Return whether no active broker holds a replica; others close theirs when they return."""
-    active = (broker.id for broker in observed.snapshot.brokers if broker.active and not broker.removed)
-    return topic.id not in observed.topics_held and all(broker in observed.reports for broker in active)
+def _has_no_replica(inputs: _PlanInput, topic: Topic) -> bool:
+    """Return whether no active broker holds a replica; others delete theirs when they return."""
+    active = (broker.id for broker in inputs.snapshot.brokers if broker.active and not broker.removed)
+    return topic.id not in inputs.topics_held and all(broker in inputs.reports for broker in active)

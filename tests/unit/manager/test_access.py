@@ -21,7 +21,7 @@ from flotilla_manager.metadata import tokens as stored
 from flotilla_manager.metadata.errors import DatabaseUnavailable
 from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Snapshot
-from flotilla_manager.planning import Campaign, CloseReplica
+from flotilla_manager.planning import Campaign, DeleteReplica
 from flotilla_manager.routing.gateway import Gateway
 from flotilla_manager.writer.commands import CommandFailed, Commands
 from flotilla_manager.writer.tokens import TokenService, TokenSpec
@@ -211,7 +211,7 @@ def test_every_request_to_a_broker_has_the_system_token(secret: bytes | None) ->
         await gateway.describe(topic, topic.partitions[0], timeout_s=1)
         commands = Commands(pool, headers)
         await commands.describe("http://a:1", is_ours=True)
-        for kind in (CloseReplica, Campaign):
+        for kind in (DeleteReplica, Campaign):
             command = kind(broker="a", topic_id="1" * 32, partition=0, epoch=1)
             await commands.send(command, a_broker(), 1, "c" * 32)
         assert len(noting.shown) == 6

@@ -10,7 +10,7 @@ import pytest
 from flotilla.net import Disconnected, Response
 from flotilla.protocol.errors import Refusal
 from flotilla_manager.model import Broker
-from flotilla_manager.planning import Campaign, CloseReplica, Command, OpenReplica, TransferLeadership
+from flotilla_manager.planning import Campaign, Command, DeleteReplica, PutReplica, TransferLeadership
 from flotilla_manager.writer.commands import BrokerUnreachable, CommandFailed, Commands, StaleWriterRejected, to_request
 from support.metadata import a_broker, an_id
 
@@ -35,8 +35,8 @@ class MadeUpPool:
         return self._answer(method, target)
 
 
-def opening(broker: Broker, partition: int = 0) -> OpenReplica:
-    return OpenReplica(
+def put_replica(broker: Broker, partition: int = 0) -> PutReplica:
+    return PutReplica(
         broker=broker.id,
         topic_id=TOPIC,
         partition=partition,
@@ -48,8 +48,8 @@ def opening(broker: Broker, partition: int = 0) -> OpenReplica:
     )
 
 
-def closing(broker: Broker, partition: int = 0) -> CloseReplica:
-    return CloseReplica(broker=broker.id, topic_id=TOPIC, partition=partition, epoch=1)
+def delete_replica(broker: Broker, partition: int = 0) -> DeleteReplica:
+    return DeleteReplica(broker=broker.id, topic_id=TOPIC, partition=partition, epoch=1)
 
 
 def send(pool: MadeUpPool, commands: Sequence[tuple[Command, Broker]]) -> list[CommandFailed | None]:
@@ -64,15 +64,15 @@ def refusal(code: str) -> Response:
 
 def test_open_command_has_a_batch_limit_only_if_the_topic_has_one() -> None:
     """Brokers of the previous version reject unknown fields; most topics have no limit."""
-    _, _, body = to_request(opening(a_broker()), 7, "c")
+    _, _, body = to_request(put_replica(a_broker()), 7, "c")
     assert body is not None
     assert "batch_bytes_max" not in body
-    _, _, body = to_request(replace(opening(a_broker()), batch_bytes_max=4096), 7, "c")
+    _, _, body = to_request(replace(put_replica(a_broker()), batch_bytes_max=4096), 7, "c")
     assert body is not None
     assert body["batch_bytes_max"] == 4096
 
 
-@pytest.mark.parametrize("command", [opening(a_broker()), closing(a_broker())])
+@pytest.mark.parametrize("command", [put_replica(a_broker()), delete_replica(a_broker())])
 def test_every_command_has_the_writer_epoch(command: Command) -> None:
     """Guarantee 6: brokers check the epoch of every command."""
     broker = a_broker()
@@ -89,28 +89,28 @@ def test_every_command_has_the_writer_epoch(command: Command) -> None:
 def test_missing_replica_counts_as_closed_but_not_as_opened() -> None:
     broker = a_broker()
     pool = MadeUpPool(lambda *_: refusal("not_found"))
-    ends = send(pool, [(closing(broker), broker), (opening(broker), broker)])
+    ends = send(pool, [(delete_replica(broker), broker), (put_replica(broker), broker)])
     assert ends[0] is None
     assert isinstance(ends[1], CommandFailed)
 
 
 def test_stale_writer_response_is_distinguished_from_other_failures() -> None:
     broker = a_broker()
-    (end,) = send(MadeUpPool(lambda *_: refusal("stale_writer")), [(opening(broker), broker)])
+    (end,) = send(MadeUpPool(lambda *_: refusal("stale_writer")), [(put_replica(broker), broker)])
     assert isinstance(end, StaleWriterRejected)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"<html>", b'{"code": 5}'])
 def test_invalid_response_is_a_failure(body: bytes) -> None:
     broker = a_broker()
-    (end,) = send(MadeUpPool(lambda *_: Response(500, {}, body)), [(opening(broker), broker)])
+    (end,) = send(MadeUpPool(lambda *_: Response(500, {}, body)), [(put_replica(broker), broker)])
     assert isinstance(end, CommandFailed)
 
 
 def test_unresponsive_broker_gets_no_further_commands() -> None:
     """Otherwise hundreds of commands that time out would block the writer for minutes."""
     broker = a_broker()
-    commands: list[tuple[Command, Broker]] = [(opening(broker, at), broker) for at in range(200)]
+    commands: list[tuple[Command, Broker]] = [(put_replica(broker, at), broker) for at in range(200)]
     dead = MadeUpPool(lambda *_: _raise(Disconnected("connection refused", sent=False)))
     ends = send(dead, commands)
     assert len(ends) == 200
@@ -133,15 +133,15 @@ def test_invalid_address_affects_only_its_own_broker() -> None:
                 raise UnicodeError("label empty or too long")
             return await super().request(url, *args, **kwargs)
 
-    ends = send(Pool(lambda *_: OK), [(opening(broken), broken), (opening(good), good)])
+    ends = send(Pool(lambda *_: OK), [(put_replica(broken), broken), (put_replica(good), good)])
     assert isinstance(ends[0], BrokerUnreachable)
     assert ends[1] is None
 
 
 def test_commands_are_sent_in_order_batched_by_kind_with_limited_concurrency() -> None:
     broker = a_broker()
-    commands: list[tuple[Command, Broker]] = [(closing(broker, at), broker) for at in range(40)]
-    commands += [(opening(broker, at), broker) for at in range(40)]
+    commands: list[tuple[Command, Broker]] = [(delete_replica(broker, at), broker) for at in range(40)]
+    commands += [(put_replica(broker, at), broker) for at in range(40)]
     pool = MadeUpPool(lambda *_: OK)
     send(pool, commands)
     assert [method for _, method, _ in pool.asked] == ["DELETE"] * 40 + ["PUT"] * 40

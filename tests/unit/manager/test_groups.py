@@ -330,6 +330,28 @@ def test_wait_for_other_requests_of_a_group_times_out(tmp_path: Path, monkeypatc
     on_bench(tmp_path, work)
 
 
+def test_refused_group_is_logged_once_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(coordinator, "_LOCK_S", 0.01)
+
+    async def work(bench: Bench) -> None:
+        _, groups = await begin(bench)
+        for name in ("one", "three", "two"):
+            await join(groups, "a", name)
+        bench.clock.move(TIMEOUT_S)
+        async with groups._locked("one"), groups._locked("two"):
+            for _ in range(2):
+                await groups._sweep_and_log(bench.clock())
+        lines = [one.getMessage() for one in caplog.records if one.getMessage().startswith("group sweep failed")]
+        assert [line.partition(" error=")[0] for line in lines] == [
+            "group sweep failed group=one",
+            "group sweep failed group=two",
+        ]
+
+    on_bench(tmp_path, work)
+
+
 def test_definite_failure_does_not_reload_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise repeated requests over the limit of groups would reload all groups and reset all timeouts."""
     monkeypatch.setattr(metadata_groups, "GROUPS_MAX", 1)
@@ -374,7 +396,7 @@ def test_assignment_follows_created_grown_and_deleted_topics(tmp_path: Path) -> 
     async def work(bench: Bench) -> None:
         writer, groups = await begin(bench, partitions=2)
         await join(groups, "a")
-        await writer.topics.configure(writer.epoch, TopicSpec(name="t", partitions=4))
+        await writer.topics.put(writer.epoch, TopicSpec(name="t", partitions=4))
         await writer.metadata.refresh()
         await groups.sweep(bench.clock())
         assert len((await settle(groups, "a"))["a"]) == 4
@@ -404,7 +426,7 @@ def test_slow_sweep_uses_current_topics(tmp_path: Path, monkeypatch: pytest.Monk
 
         async def grow_meanwhile(function: Call, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever it is
             monkeypatch.setattr(writer.database, "call", real)
-            await writer.topics.configure(writer.epoch, TopicSpec(name="t", partitions=6))
+            await writer.topics.put(writer.epoch, TopicSpec(name="t", partitions=6))
             await writer.metadata.refresh()
             assert len((await join(groups, "a", "second")).assignment.assigned) == 6
             return await real(function, *args, **kwargs)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from flotilla_manager.metadata.errors import Fenced
-from flotilla_manager.planning import CloseReplica, OpenReplica, TransferLeadership, UpdatePeers
+from flotilla_manager.planning import DeleteReplica, Plan, PutReplica, TransferLeadership, UpdatePeers
 from flotilla_manager.writer.reconciler import SentCommand
 from support.metadata import an_id
 from support.writer_harness import Bench, FakeBroker, on_bench
@@ -33,8 +33,8 @@ def test_new_writer_sends_its_epoch_to_all_brokers_at_once(tmp_path: Path) -> No
         await two.reconciler.reconcile(two.epoch)
         assert {broker.writer_epoch for broker in fetch_all(bench)} == {two.epoch}
         topic = snapshot.ready["t"]
-        close = CloseReplica(broker=fetch_all(bench)[0].id, topic_id=topic.id, partition=0, epoch=1)
-        assert await one.reconciler.send((close,), old, snapshot)
+        delete = DeleteReplica(broker=fetch_all(bench)[0].id, topic_id=topic.id, partition=0, epoch=1)
+        assert await one.reconciler.send((delete,), old, snapshot)
         assert len(fetch_all(bench)[0].held) == 2
         assert one.election.epoch is None, "the old writer knows that it has been replaced"
 
@@ -47,7 +47,7 @@ def test_replaced_writer_makes_no_plan(tmp_path: Path) -> None:
         bench.store.take_over("http://two:1")
         before = [len(broker.commands) for broker in fetch_all(bench)]
         await one.receive_heartbeats()
-        assert (await one.reconciler.reconcile(one.epoch)).is_empty
+        assert await one.reconciler.reconcile(one.epoch) == Plan()
         assert [len(broker.commands) for broker in fetch_all(bench)] == before
         with pytest.raises(Fenced):
             await one.create()
@@ -205,7 +205,7 @@ def test_writer_stops_and_closes_nothing_if_the_database_is_behind(tmp_path: Pat
         first = fetch_all(bench)[0]
         one = next(iter(first.held.values()))
         if knowledge != "an epoch":
-            first.held[an_id(9), 0, 1] = OpenReplica(
+            first.held[an_id(9), 0, 1] = PutReplica(
                 broker=first.id,
                 topic_id=an_id(9),
                 partition=0,
@@ -261,7 +261,7 @@ def test_repeated_failure_of_a_command_is_logged_once(tmp_path: Path, caplog: py
         await writer.create(partitions=1)
         first = fetch_all(bench)[0]
         first.held.clear()
-        first.refuses = OpenReplica
+        first.refuses = PutReplica
         with caplog.at_level(logging.INFO):
             await writer.pass_time(10)
         (line,) = [one.message for one in caplog.records if "refused OpenReplica" in one.message]

@@ -11,7 +11,7 @@ import pytest
 from flotilla.protocol.errors import Refusal
 from flotilla_manager.metadata.errors import DatabaseUnavailable, Fenced, OutcomeUnknown
 from flotilla_manager.model import TopicState
-from flotilla_manager.planning import CloseReplica, Command, OpenReplica
+from flotilla_manager.planning import Command, DeleteReplica, PutReplica
 from flotilla_manager.writer import topics
 from flotilla_manager.writer.topics import TopicSpec
 from support.writer_harness import Bench, WriterHarness, on_bench
@@ -46,7 +46,7 @@ def test_topic_is_deleted_if_a_broker_does_not_open_it(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
         third = list(writer.brokers.values())[2]
-        third.refuses = OpenReplica
+        third.refuses = PutReplica
         assert (await refusal_of(writer.create())).code == "unavailable"
         third.refuses = None
         await writer.create()
@@ -67,7 +67,7 @@ def test_reconciler_does_not_interfere_with_a_topic_being_created(tmp_path: Path
         entered, go_on = asyncio.Event(), asyncio.Event()
 
         async def open_and_say_nothing(command: Command) -> None:
-            if isinstance(command, OpenReplica):
+            if isinstance(command, PutReplica):
                 third.held[command.topic_id, command.partition, command.epoch] = command
                 entered.set()
                 await go_on.wait()
@@ -194,7 +194,7 @@ def test_concurrent_changes_of_different_settings_are_all_kept(tmp_path: Path) -
             {"retention_ms": None},
             {"batch_bytes_max": 2048},
         ]
-        await asyncio.gather(*(writer.topics.change(writer.epoch, "t", **change) for change in changes))
+        await asyncio.gather(*(writer.topics.patch(writer.epoch, "t", **change) for change in changes))
         (topic,) = bench.store.snapshot().topics
         assert (topic.retention_ms, topic.retention_bytes, topic.batch_bytes_max) == (None, 1000, 2048)
         assert (topic.compression, len(topic.partitions)) == ("zstd", 2)
@@ -208,7 +208,7 @@ def test_change_does_not_restore_a_deleted_topic(tmp_path: Path) -> None:
         await writer.create()
         deleting = asyncio.create_task(writer.topics.delete(writer.epoch, "t"))
         await asyncio.sleep(0)
-        late = await refusal_of(writer.topics.change(writer.epoch, "t", compression="zstd"))
+        late = await refusal_of(writer.topics.patch(writer.epoch, "t", compression="zstd"))
         await deleting
         assert late.code == "not_found"
         assert writer.states() == {"t": TopicState.DELETING}
@@ -242,7 +242,7 @@ def test_one_of_two_concurrent_owners_is_refused(tmp_path: Path) -> None:
             refusal = await refusal_of(writer.topics.delete(writer.epoch, "t", owner))
             assert "is owned by Topic/0" in str(refusal)
         await writer.topics.delete(writer.epoch, "t", "Topic/0")
-        assert writer.brokers[next(iter(writer.brokers))].given(CloseReplica)
+        assert writer.brokers[next(iter(writer.brokers))].given(DeleteReplica)
 
     on_bench(tmp_path, work)
 
@@ -252,7 +252,7 @@ def test_reconciler_opens_new_partitions_that_a_broker_did_not_open(tmp_path: Pa
         writer = await bench.writer()
         await writer.create(partitions=1)
         third = list(writer.brokers.values())[2]
-        third.refuses = OpenReplica
+        third.refuses = PutReplica
         await writer.topics.put(writer.epoch, TopicSpec(name="t", partitions=3))
         assert len(third.held) == 1
         third.refuses = None
@@ -267,11 +267,11 @@ def test_each_committed_change_of_a_topic_is_logged_once(tmp_path: Path, caplog:
         writer = await bench.writer()
         topic = await writer.create(partitions=2)
         for _ in range(2):  # the second change of each kind changes nothing
-            await writer.topics.change(writer.epoch, "t", retention_ms=None, compression="zstd")
+            await writer.topics.patch(writer.epoch, "t", retention_ms=None, compression="zstd")
         for _ in range(2):
-            await writer.topics.change(writer.epoch, "t", partitions=5)
+            await writer.topics.patch(writer.epoch, "t", partitions=5)
         for _ in range(2):
-            await writer.topics.change(writer.epoch, "t", owner="Topic/a")
+            await writer.topics.patch(writer.epoch, "t", owner="Topic/a")
         for _ in range(2):
             await writer.topics.release(writer.epoch, "t", "Topic/a")
         await writer.topics.delete(writer.epoch, "t")
@@ -292,7 +292,7 @@ def test_each_committed_change_of_a_topic_is_logged_once(tmp_path: Path, caplog:
 def test_failed_creation_of_a_topic_is_logged_as_such(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work(bench: Bench) -> None:
         writer = await bench.writer()
-        list(writer.brokers.values())[2].refuses = OpenReplica
+        list(writer.brokers.values())[2].refuses = PutReplica
         await refusal_of(writer.create())
         (line,) = [line for line in caplog.messages if line.startswith("topic ")]
         assert line.startswith("topic creation failed, deleting topic=t topic_id=")
@@ -308,7 +308,7 @@ def test_numbers_of_topics_and_partitions_are_limited(tmp_path: Path, monkeypatc
         monkeypatch.setattr(topics, "PARTITIONS_TOTAL_MAX", 4)
         partitions = "3 partitions exist, and the request adds 2; the limit is 4. "
         partitions += "Delete unused topics, or request fewer partitions."
-        for call in (writer.create("u", partitions=2), writer.topics.change(writer.epoch, "t", partitions=5)):
+        for call in (writer.create("u", partitions=2), writer.topics.patch(writer.epoch, "t", partitions=5)):
             refused = await refusal_of(call)
             assert (refused.code, str(refused)) == ("bad_request", partitions)
         monkeypatch.setattr(topics, "TOPICS_MAX", 1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flotilla_manager.model import Broker, Replica, Snapshot, Topic, TopicState, Writer
 from flotilla_manager.placement import place
-from flotilla_manager.planning import Report, peers_of, plan
+from flotilla_manager.planning import Plan, Report, peers_of, plan
 from flotilla_manager.topology_rebuild import BrokerReport, RebuiltTopology, rebuild_topology
 from support.topology import Case, ReportLine, cases, make_broker, parse_example
 
@@ -104,7 +104,7 @@ def test_plan_is_empty_after_a_rebuild(count: int, sizes: list[tuple[int, int]])
         )
         for one in reports
     }
-    assert plan(snapshot, heartbeats).is_empty
+    assert plan(snapshot, heartbeats) == Plan()
 
 
 @given(st.integers(2, 5), SIZES, st.data())

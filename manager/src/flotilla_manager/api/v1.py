@@ -136,7 +136,7 @@ def _add_topics(router: APIRouter, manager: Manager) -> None:
     @router.patch("/topics/{name}", tags=["topics"])
     async def change_topic(name: AnyName, body: TopicChanges) -> dict[str, Any]:
         """Change settings of a topic, or add partitions. Omitted settings keep their value."""
-        return describe(manager, await manager.writer.topics.change(name, **body.given()))
+        return describe(manager, await manager.writer.topics.patch(name, **body.given()))
 
     @router.delete("/topics/{name}", tags=["topics"])
     async def delete_topic(name: AnyName) -> dict[str, str]:

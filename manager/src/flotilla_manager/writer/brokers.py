@@ -18,7 +18,7 @@ from flotilla_manager.writer.reports import Heartbeat
 
 logger = logging.getLogger(__name__)
 
-BROKERS_MAX = 1000  # brokers accept slightly more addresses
+BROKERS_MAX = 1000  # below PEERS_MAX of brokers (1024)
 
 Decision = Callable[[Broker | None, Snapshot], Broker]
 

@@ -9,7 +9,7 @@ import msgspec
 from flotilla.net import Disconnected, Pool, Response
 from flotilla.protocol.errors import Refusal
 from flotilla_manager.model import Broker
-from flotilla_manager.planning import Campaign, CloseReplica, Command, OpenReplica, TransferLeadership, UpdatePeers
+from flotilla_manager.planning import Campaign, Command, DeleteReplica, PutReplica, TransferLeadership, UpdatePeers
 from flotilla_manager.routing.verdicts import refusal_in
 
 _TIMEOUT_S = 5.0
@@ -17,6 +17,7 @@ _CONCURRENCY_MAX = 32
 _OK = 200
 _NOT_FOUND = 404
 _UNAUTHORIZED = {401, 403}
+_LOG_NAMES = {PutReplica: "OpenReplica", DeleteReplica: "CloseReplica"}  # their names in logs since 0.2
 
 
 class CommandFailed(Exception):
@@ -56,11 +57,11 @@ class Commands:
         self._check(command, broker, response)
 
     def _check(self, command: Command, broker: Broker, response: Response) -> None:
-        if response.status == _OK or (isinstance(command, CloseReplica) and response.status == _NOT_FOUND):
+        if response.status == _OK or (isinstance(command, DeleteReplica) and response.status == _NOT_FOUND):
             return
         refusal = refusal_in(response.body)
         kind = StaleWriterRejected if refusal.code == "stale_writer" else CommandFailed
-        raise kind(f"broker {broker.label} rejected {type(command).__name__}: {refusal.code}: {refusal}")
+        raise kind(f"broker {broker.label} rejected {log_name(command)}: {refusal.code}: {refusal}")
 
     async def describe(self, url: str, *, is_ours: bool) -> dict[str, Any]:
         """Get a broker's description. Raises CommandFailed. Credentials are sent only to registered brokers."""
@@ -116,6 +117,11 @@ class Commands:
         return None
 
 
+def log_name(command: Command) -> str:
+    """Return the name of a command in log lines and errors."""
+    return _LOG_NAMES.get(type(command), type(command).__name__)
+
+
 def to_request(command: Command, epoch: int, cluster_id: str) -> tuple[str, str, dict[str, Any] | None]:
     """Encode a command: method, target and body."""
     common = {"writer_epoch": epoch, "cluster_id": cluster_id}
@@ -133,12 +139,12 @@ def to_request(command: Command, epoch: int, cluster_id: str) -> tuple[str, str,
         }
         return "PUT", "/v1/brokers", {**common, "brokers": brokers}
     target = f"/v1/replicas/{command.topic_id}/{command.partition}/{command.epoch}"
-    if isinstance(command, OpenReplica):
+    if isinstance(command, PutReplica):
         limits = {"retention_ms": command.retention_ms, "retention_bytes": command.retention_bytes}
         if command.batch_bytes_max is not None:  # brokers of 0.1 do not know this field
             limits["batch_bytes_max"] = command.batch_bytes_max
         return "PUT", target, {**common, "topic": command.topic, "members": list(command.members), **limits}
-    if isinstance(command, CloseReplica):
+    if isinstance(command, DeleteReplica):
         return "DELETE", f"{target}?writer_epoch={epoch}&cluster_id={cluster_id}", None
     # Brokers of 0.2 know only hand-over and stand; brokers of 0.3 serve them as aliases of transfer-leadership and
     # campaign. Call the new names from 0.4 on.

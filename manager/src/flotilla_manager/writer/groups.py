@@ -10,7 +10,7 @@ a full session timeout. Without a writer, members keep their partitions and comm
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from weakref import WeakValueDictionary
 
@@ -34,11 +34,11 @@ from flotilla_manager.metadata.errors import (
 from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Snapshot
 from flotilla_manager.writer.election import WriterElection
+from flotilla_manager.writer.pauses import PAUSED_S
 
 logger = logging.getLogger(__name__)
 
 SWEEP_S = 0.5
-_PAUSED_S = 2.0  # a wait longer than planned by this much means that the process was paused
 _LATE_S = 0.1  # a wait longer than planned by this much means that the event loop was busy
 _LOCK_S = 10.0  # longest wait for the lock of a group
 _PAGE = 200  # groups per query
@@ -47,6 +47,10 @@ _CHANGED = "The group was changed by another request; try again."
 _REMOVED = "A topic of the group was deleted during the request; try again."
 _BUSY = "Timed out waiting for other changes of this group; try again."
 _NOTHING_WRITTEN = (GroupHasMembers, GroupMissing, TooManyGroups)  # errors after which no reload is needed
+
+
+class _GroupsRefused(Refusal):
+    """Some groups could not be swept. The errors were logged."""
 
 
 class GroupCoordinator:
@@ -73,6 +77,7 @@ class GroupCoordinator:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._topology: tuple[Snapshot, Topology] | None = None
         self._last_error = ""
+        self._refusals: dict[str, str] = {}  # errors of the last sweep, by group
 
     def known(self, name: str) -> Group | None:
         """Return a cached group that has members."""
@@ -149,7 +154,7 @@ class GroupCoordinator:
                 began = self._clock()
                 await asyncio.sleep(SWEEP_S)
                 late_s = self._clock() - began - SWEEP_S
-                if late_s > _PAUSED_S:
+                if late_s > PAUSED_S:
                     self.extend_deadlines()
                 elif late_s > _LATE_S:
                     for cached in self._sessions.values():
@@ -172,7 +177,8 @@ class GroupCoordinator:
         for name in list(self._reload_needed):
             async with self._locked(name) as epoch:
                 await self._load(epoch, name)
-        topology, refused = self._topics(), None
+        topology = self._topics()
+        refusals: dict[str, Refusal] = {}
         for name, cached in list(self._sessions.items()):
             if cached.topology is topology and not cached.expired(now):
                 continue
@@ -180,13 +186,26 @@ class GroupCoordinator:
                 async with self._locked(name) as epoch:
                     await self._sweep_group(epoch, name, now)
             except Refusal as error:
-                refused = error  # only this group fails; continue with the others
-        if refused is not None:
-            raise refused
+                if self._election.epoch is None:
+                    raise
+                refusals[name] = error  # only this group fails; continue with the others
+        self._log_refusals(refusals)
+        if refusals:
+            last = list(refusals.values())[-1]
+            raise _GroupsRefused(last.code, str(last)) from last
+
+    def _log_refusals(self, refusals: Mapping[str, Refusal]) -> None:
+        """Log the error of each group, unless the last sweep had the same one."""
+        before, self._refusals = self._refusals, {name: str(error) for name, error in refusals.items()}
+        for name, text in self._refusals.items():
+            if before.get(name) != text:
+                logger.warning("group sweep failed group=%s error=%r", name, text)
 
     async def _sweep_and_log(self, now: float) -> None:
         try:
             await self.sweep(now)
+            self._last_error = ""
+        except _GroupsRefused:  # logged for each group
             self._last_error = ""
         except Fenced as error:
             self._election.lose(error.epoch, str(error))

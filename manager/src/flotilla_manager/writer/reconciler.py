@@ -17,10 +17,11 @@ from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata.errors import Fenced, MetadataError
 from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Broker, Snapshot, TopicState
-from flotilla_manager.planning import Campaign, Command, OpenReplica, Plan, TransferLeadership, UpdatePeers, plan
+from flotilla_manager.planning import Campaign, Command, Plan, PutReplica, TransferLeadership, UpdatePeers, plan
 from flotilla_manager.writer.brokers import BrokerRegistry, registered
-from flotilla_manager.writer.commands import CommandFailed, Commands, StaleWriterRejected
+from flotilla_manager.writer.commands import CommandFailed, Commands, StaleWriterRejected, log_name
 from flotilla_manager.writer.election import WriterElection
+from flotilla_manager.writer.pauses import PAUSED_S
 from flotilla_manager.writer.reports import INTERVAL_S, Interval, Reports, grace_s, limit_s
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,6 @@ _CREATE_S_MAX = 60.0
 _REPEAT_S = 5.0  # delay before a leader command is repeated; doubles each time
 _REPEAT_S_MAX = 60.0  # longest delay
 _FORGET_S = 600.0
-_PAUSED_S = 2.0  # a wait longer than planned by this much means that the process was paused
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class BrokerReconciler:
         self._brokers = brokers
         self._clock = clock
         self._on_outdated = on_outdated
-        self._incomplete: dict[str, float] = {}
-        self._creating: set[str] = set()
+        self._creating_since: dict[str, float] = {}  # topics in the state creating, since they were first seen
+        self._excluded: set[str] = set()  # topics that a request creates now: not reconciled
         self._sent: dict[Command, SentCommand] = {}
         self._failures: dict[Command, str] = {}
         self._last_error = ""
@@ -98,11 +98,11 @@ class BrokerReconciler:
 
         Only that request marks the topic ready, or deletes it: a topic that was ready may be in use.
         """
-        self._creating.add(topic_id)
+        self._excluded.add(topic_id)
         try:
             yield
         finally:
-            self._creating.discard(topic_id)
+            self._excluded.discard(topic_id)
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -129,7 +129,7 @@ class BrokerReconciler:
             async with asyncio.timeout(_RECONCILE_INTERVAL_S):  # wait_for can lose a concurrent cancellation
                 await self._wake_event.wait()
         self._wake_event.clear()
-        if self._clock() - began > _RECONCILE_INTERVAL_S + _PAUSED_S:
+        if self._clock() - began > _RECONCILE_INTERVAL_S + PAUSED_S:
             self._running_since = self._clock()
 
     def _log_once(self, last_error: str) -> None:
@@ -155,7 +155,7 @@ class BrokerReconciler:
         self._failures = {command: text for command, text in self._failures.items() if command in sent}
         await self._delete_incomplete(epoch, snapshot)
         for change in found.topic_changes:
-            if change.topic_id in self._creating:
+            if change.topic_id in self._excluded:
                 continue
             await self._database.call(self._database.store.set_topic_state, epoch, change.topic_id, change.state)
             topic = snapshot.topics_by_id[change.topic_id]
@@ -164,15 +164,15 @@ class BrokerReconciler:
 
     def _is_in_creation(self, command: Command) -> bool:
         """Return whether a command concerns a topic that a request creates now."""
-        return isinstance(command, OpenReplica | Campaign) and command.topic_id in self._creating
+        return isinstance(command, PutReplica | Campaign) and command.topic_id in self._excluded
 
     async def _delete_incomplete(self, epoch: int, snapshot: Snapshot) -> None:
         """Delete topics whose creation was interrupted and cannot be completed."""
         now = self._clock()
         incomplete = {topic.id: topic.name for topic in snapshot.topics if topic.state == TopicState.CREATING}
-        self._incomplete = {id_: self._incomplete.get(id_, now) for id_ in incomplete}
-        for id_, since in self._incomplete.items():
-            if now - since > _CREATE_S_MAX and id_ not in self._creating:
+        self._creating_since = {id_: self._creating_since.get(id_, now) for id_ in incomplete}
+        for id_, since in self._creating_since.items():
+            if now - since > _CREATE_S_MAX and id_ not in self._excluded:
                 line = "topic creation timed out, deleting topic=%s topic_id=%s timeout_s=%d"
                 logger.warning(line, incomplete[id_], id_, _CREATE_S_MAX)
                 await self._database.call(self._database.store.set_topic_state, epoch, id_, TopicState.DELETING)
@@ -250,9 +250,9 @@ class BrokerReconciler:
 
 def _describe(command: Command, snapshot: Snapshot) -> str:
     """Return the kind of a command, its broker and its replica, for logs."""
-    found = f"command={type(command).__name__} broker={snapshot.brokers_by_id[command.broker].label}"
+    found = f"command={log_name(command)} broker={snapshot.brokers_by_id[command.broker].label}"
     if isinstance(command, UpdatePeers):
         return found
     topic = snapshot.topics_by_id.get(command.topic_id)
-    name = command.topic if isinstance(command, OpenReplica) else topic.name if topic else ""
+    name = command.topic if isinstance(command, PutReplica) else topic.name if topic else ""
     return f"{found} topic={name} topic_id={command.topic_id} partition={command.partition} epoch={command.epoch}"

@@ -1,4 +1,7 @@
-"""Tokens: created and revoked by the writer. The text of a token is returned once and not stored."""
+"""Tokens: created and revoked by the writer. The text of a token is returned once and not stored.
+
+Brokers get changed tokens with their next heartbeats.
+"""
 
 import logging
 from collections.abc import Callable
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from flotilla.access import Grant, Token, TokenInvalid, digest_of, generate_token
 from flotilla.protocol.errors import Refusal, not_found
 from flotilla_manager.metadata import AsyncMetadata
-from flotilla_manager.metadata.errors import MetadataError, TooManyTokens
+from flotilla_manager.metadata.errors import TooManyTokens
 from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.writer.election import WriterElection
 
@@ -54,7 +57,7 @@ class TokenService:
         except TooManyTokens as error:
             raise Refusal("conflict", f"{error}; revoke unused tokens") from error
         logger.info("token created token=%s name=%r grants=%s", token.id, token.name, ",".join(map(str, token.grants)))
-        await self._refresh_after_change()
+        await self._metadata.refresh_after_change()
         return token, text
 
     async def revoke(self, id_: str) -> None:
@@ -62,20 +65,13 @@ class TokenService:
         if not await self._database.call(self._database.store.delete_token, self._election.require_epoch(), id_):
             raise not_found("token", f"there is no token {id_}")
         logger.info("token revoked token=%s", id_)
-        await self._refresh_after_change()
+        await self._metadata.refresh_after_change()
 
     async def list_all(self) -> tuple[Token, ...]:
         """List all tokens, the oldest first. Raises Refusal, MetadataError."""
         self._election.require_epoch()
         await self._metadata.refresh()
         return () if self._metadata.snapshot is None else self._metadata.snapshot.tokens
-
-    async def _refresh_after_change(self) -> None:
-        """Refresh the cache; brokers get the change with their next heartbeats. The change is committed already."""
-        try:
-            await self._metadata.refresh()
-        except MetadataError as error:
-            logger.info("metadata refresh failed after a change error=%r", str(error))
 
 
 def make_token(spec: TokenSpec, id_: str, text: str, now_ms: int) -> Token:

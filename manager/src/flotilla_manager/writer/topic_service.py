@@ -5,7 +5,7 @@ from typing import Any
 
 from flotilla_manager.model import Topic
 from flotilla_manager.writer.election import WriterElection
-from flotilla_manager.writer.topics import Topics, TopicSpec
+from flotilla_manager.writer.topics import OPTIONAL_SETTINGS, Topics, TopicSpec
 
 
 class TopicService:
@@ -22,13 +22,13 @@ class TopicService:
         return await self._topics.create(self._election.require_epoch(), self._spec(name, options))
 
     async def put(self, name: str, **options: Any) -> Topic:  # noqa: ANN401 - fields of TopicSpec
-        """Create a topic, or change it to match the options. Idempotent."""
-        kept = {*self._retention, "batch_bytes_max", "compression"} - options.keys()
-        return await self._topics.put(self._election.require_epoch(), self._spec(name, options), kept)
+        """Create a topic, or change it to match the options. Replication applies to new topics only. Idempotent."""
+        omitted = OPTIONAL_SETTINGS - options.keys()
+        return await self._topics.put(self._election.require_epoch(), self._spec(name, options), omitted)
 
-    async def change(self, name: str, **changes: Any) -> Topic:  # noqa: ANN401 - fields of TopicSpec
-        """Change the given settings of a topic."""
-        return await self._topics.change(self._election.require_epoch(), name, **changes)
+    async def patch(self, name: str, **changes: Any) -> Topic:  # noqa: ANN401 - fields of TopicSpec
+        """Change only the given settings of a topic."""
+        return await self._topics.patch(self._election.require_epoch(), name, **changes)
 
     async def delete(self, name: str, owner: str | None = None, topic_id: str | None = None) -> None:
         """Delete a topic; with an id, only the topic with this id."""

@@ -19,11 +19,11 @@ from flotilla.limits import (
 from flotilla.protocol.errors import Refusal, not_found
 from flotilla.protocol.simple import EXISTS, NO_TOPIC
 from flotilla_manager.metadata import AsyncMetadata
-from flotilla_manager.metadata.errors import MetadataError, TopicExists, TopicMissing
+from flotilla_manager.metadata.errors import TopicExists, TopicMissing
 from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import LIVE_STATES, Partition, Snapshot, Topic, TopicState
 from flotilla_manager.placement import CannotPlace, grow, place
-from flotilla_manager.planning import Campaign, CloseReplica, Command, OpenReplica
+from flotilla_manager.planning import Campaign, Command, DeleteReplica, put_replica
 from flotilla_manager.routing.gateway import Gateway
 from flotilla_manager.writer.commands import to_refusal
 from flotilla_manager.writer.reconciler import BrokerReconciler
@@ -34,6 +34,8 @@ BEING_CREATED = "The topic is being created; try again."
 REMOVED = "The topic was deleted during the request; try again."
 _LEADER_WAIT_S = 3.0
 _CONCURRENCY_MAX = 64
+# Settings that a request may omit: a new topic gets their defaults, an existing one keeps its values.
+OPTIONAL_SETTINGS = frozenset({"retention_ms", "retention_bytes", "batch_bytes_max", "compression"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,15 +75,16 @@ class Topics:
         self._random_bytes = random_bytes
         self._names: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def put(self, epoch: int, spec: TopicSpec, kept: Collection[str] = ()) -> Topic:
+    async def put(self, epoch: int, spec: TopicSpec, omitted: Collection[str] = ()) -> Topic:
         """Create a topic or change it to match the spec. Raises Refusal, MetadataError.
 
-        Settings in `kept` were not given: an existing topic keeps its values, and a new one gets the defaults.
+        Replication applies to new topics only. An existing topic keeps its values of the settings in `omitted`, which
+        are some of `OPTIONAL_SETTINGS`.
         """
         snapshot = await self._refresh()
         if spec.name not in snapshot.ready:
             return await self.create(epoch, spec)
-        return await self.configure(epoch, spec, kept)
+        return await self._configure_existing(epoch, spec, omitted)
 
     async def create(self, epoch: int, spec: TopicSpec) -> Topic:
         """Create a topic; return when it can be used. Raises Refusal, MetadataError."""
@@ -92,7 +95,7 @@ class Topics:
                 async with self._lock:
                     snapshot = await self._refresh()
                     topic = await self._begin(epoch, self._draft(id_, spec, snapshot))
-                await self._open_or_undo(epoch, topic, snapshot)
+                await self._put_or_undo(epoch, topic, snapshot)
                 await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.READY)
             line = "topic created topic=%s topic_id=%s partitions=%d replication=%d"
             logger.info(line, topic.name, topic.id, len(topic.partitions), topic.replication)
@@ -130,8 +133,8 @@ class Topics:
         except TopicExists as error:
             raise Refusal("exists", EXISTS) from error
 
-    async def _open_or_undo(self, epoch: int, topic: Topic, snapshot: Snapshot) -> None:
-        failures = await self._reconciler.send(open_commands(topic, topic.partitions), epoch, snapshot)
+    async def _put_or_undo(self, epoch: int, topic: Topic, snapshot: Snapshot) -> None:
+        failures = await self._reconciler.send(put_commands(topic, topic.partitions), epoch, snapshot)
         if not failures:
             return
         await self._database.call(self._database.store.set_topic_state, epoch, topic.id, TopicState.DELETING)
@@ -152,7 +155,7 @@ class Topics:
             for one in partitions
         )
         await self._reconciler.send(campaigns, epoch, snapshot)
-        if not await self._refresh_after_change():
+        if not await self._metadata.refresh_after_change():
             return
         limit = asyncio.Semaphore(_CONCURRENCY_MAX)
         await asyncio.gather(*(self._wait_for_leader(topic, one.index, limit) for one in partitions))
@@ -183,9 +186,9 @@ class Topics:
             except TopicMissing as error:
                 raise not_found("topic", NO_TOPIC) from error
             logger.info("topic deleted topic=%s topic_id=%s partitions=%d", name, topic.id, len(topic.partitions))
-            await self._reconciler.send(close_commands(topic), epoch, snapshot)
+            await self._reconciler.send(delete_commands(topic), epoch, snapshot)
             self._reconciler.wake()
-            await self._refresh_after_change()
+            await self._metadata.refresh_after_change()
 
     async def release(self, epoch: int, name: str, owner: str) -> None:
         """Remove the owner of a topic. Idempotent. Raises Refusal, MetadataError."""
@@ -197,36 +200,37 @@ class Topics:
             if topic.owner is not None:
                 await self._database.call(self._database.store.configure_topic, epoch, topic.id, owner=None)
                 logger.info("topic released topic=%s topic_id=%s owner=%r", name, topic.id, topic.owner)
-                await self._refresh_after_change()
+                await self._metadata.refresh_after_change()
 
-    async def configure(self, epoch: int, spec: TopicSpec, kept: Collection[str] = ()) -> Topic:
+    async def _configure_existing(self, epoch: int, spec: TopicSpec, omitted: Collection[str]) -> Topic:
         """Change settings, owner and number of partitions. Raises Refusal, MetadataError."""
         async with self._locked(spec.name):
             topic = (await self._refresh()).ready.get(spec.name)
             if topic is None:
                 raise Refusal("unavailable", REMOVED)
-            unspecified = {name: getattr(topic, name) for name in kept}
-            return await self._configure(epoch, topic, replace(spec, **unspecified))
+            current = {name: getattr(topic, name) for name in omitted}
+            return await self._apply_spec(epoch, topic, replace(spec, **current))
 
-    async def change(self, epoch: int, name: str, **changes: Any) -> Topic:  # noqa: ANN401 - as TopicSpec has them
+    async def patch(self, epoch: int, name: str, **changes: Any) -> Topic:  # noqa: ANN401 - as TopicSpec has them
         """Change the given settings only. Raises Refusal, MetadataError."""
         async with self._locked(name):
             topic = (await self._refresh()).ready.get(name)
             if topic is None:
                 raise not_found("topic", NO_TOPIC)
-            return await self._configure(epoch, topic, replace(spec_of(topic), **changes))
+            return await self._apply_spec(epoch, topic, replace(spec_of(topic), **changes))
 
-    async def _configure(self, epoch: int, topic: Topic, spec: TopicSpec) -> Topic:
+    async def _apply_spec(self, epoch: int, topic: Topic, spec: TopicSpec) -> Topic:
+        """Store the settings and the owner of a spec, then add missing partitions."""
         check_owner(topic, spec.owner)
         if spec.partitions < len(topic.partitions):
             text = f"Topic '{topic.name}' has {len(topic.partitions)} partitions; the number cannot be decreased."
             raise Refusal("conflict", text)
-        await self._set(epoch, topic, spec)
+        await self._store_settings(epoch, topic, spec)
         if spec.partitions > len(topic.partitions):
             await self._add_partitions(epoch, topic.id, spec.partitions)
         return (await self._refresh()).ready.get(spec.name, topic)
 
-    async def _set(self, epoch: int, topic: Topic, spec: TopicSpec) -> None:
+    async def _store_settings(self, epoch: int, topic: Topic, spec: TopicSpec) -> None:
         wanted = replace(
             topic,
             retention_ms=spec.retention_ms,
@@ -251,7 +255,7 @@ class Topics:
         self._reconciler.wake()
 
     async def _add_partitions(self, epoch: int, topic_id: str, partitions: int) -> None:
-        """Add partitions. The reconciler opens the replicas that a broker did not open."""
+        """Add partitions. The reconciler creates the replicas that a broker did not create."""
         async with self._lock:
             snapshot = await self._refresh()
             topic = snapshot.topics_by_id[topic_id]
@@ -264,21 +268,12 @@ class Topics:
             await self._database.call(self._database.store.add_partitions, epoch, topic.id, added)
         line = "topic changed topic=%s topic_id=%s partitions=%d partitions_before=%d"
         logger.info(line, topic.name, topic.id, partitions, count)
-        await self._reconciler.send(open_commands(topic, added), epoch, snapshot)
+        await self._reconciler.send(put_commands(topic, added), epoch, snapshot)
         await self._elect_leaders(epoch, topic, added, snapshot)
 
     async def _refresh(self) -> Snapshot:
         await self._metadata.refresh()
         return self._metadata.require_snapshot()
-
-    async def _refresh_after_change(self) -> bool:
-        """Refresh the cache; return whether that worked. The change is committed already."""
-        try:
-            await self._metadata.refresh()
-        except MetadataError as error:
-            logger.info("metadata refresh failed after a change error=%r", str(error))
-            return False
-        return True
 
     def _check_brokers(self, snapshot: Snapshot) -> None:
         registered = len(snapshot.brokers)  # including removed ones
@@ -336,29 +331,15 @@ def check_owner(topic: Topic, owner: str | None) -> None:
         )
 
 
-def open_commands(topic: Topic, partitions: tuple[Partition, ...]) -> tuple[Command, ...]:
-    """Return commands that open every replica."""
-    return tuple(
-        OpenReplica(
-            broker=member,
-            topic_id=topic.id,
-            partition=one.index,
-            epoch=one.epoch,
-            topic=topic.name,
-            members=one.members,
-            retention_ms=topic.retention_ms,
-            retention_bytes=topic.retention_bytes,
-            batch_bytes_max=topic.batch_bytes_max,
-        )
-        for one in partitions
-        for member in one.members
-    )
+def put_commands(topic: Topic, partitions: tuple[Partition, ...]) -> tuple[Command, ...]:
+    """Return commands that create every replica."""
+    return tuple(put_replica(topic, one, member) for one in partitions for member in one.members)
 
 
-def close_commands(topic: Topic) -> tuple[Command, ...]:
-    """Return commands that close every replica."""
+def delete_commands(topic: Topic) -> tuple[Command, ...]:
+    """Return commands that delete every replica."""
     return tuple(
-        CloseReplica(broker=member, topic_id=topic.id, partition=one.index, epoch=one.epoch)
+        DeleteReplica(broker=member, topic_id=topic.id, partition=one.index, epoch=one.epoch)
         for one in topic.partitions
         for member in one.members
     )
