@@ -32,7 +32,7 @@ logger = logging.getLogger("flotilla_operator")
 
 EXIT_LOGIN = 1
 EXIT_CANNOT_LIST = 7
-_TRIES = 30
+_WAIT_S = 30.0
 _PAUSE_S = 1.0
 STALE_S = 120.0  # a reconcile that takes longer hangs
 
@@ -75,7 +75,7 @@ async def _serve(settings: Settings, kubernetes: KubernetesClient, tls: SSLConte
         metrics,
         clock=time.monotonic,
         now=_now,
-        pipeline_defaults=settings.pipelines,
+        pipeline_installation=settings.pipelines,
     )
     async with (
         contextlib.AsyncExitStack() as stack,
@@ -83,7 +83,7 @@ async def _serve(settings: Settings, kubernetes: KubernetesClient, tls: SSLConte
     ):
         stack.callback(control.close)
         stack.callback(reconciler.close)
-        if not await _wait_for_kinds(kubernetes, (TOPIC, BROKER, PIPELINE)):
+        if not await _wait_for_crds(kubernetes, (TOPIC, BROKER, PIPELINE)):
             return EXIT_CANNOT_LIST
         reconciling = asyncio.create_task(reconciler.run())
         logger.info("operator started cluster=%s namespace=%s", settings.cluster, settings.namespace)
@@ -109,20 +109,23 @@ async def _remove_finalizers_if_terminating(reconciler: Reconciler) -> None:
         logger.warning("finalizers not checked error=%r", str(error))
 
 
-async def _wait_for_kinds(kubernetes: KubernetesClient, kinds: Sequence[str]) -> bool:
-    """Wait until all kinds can be listed, at most for half a minute; return whether they can."""
-    problem = ""
-    for _ in range(_TRIES):
-        try:
-            for kind in kinds:
-                await kubernetes.list(kind)
-        except NotFound:
-            problem = "CRDs are missing: run kubectl apply --server-side --filename crds/"
-        except OperatorError as error:
-            problem = f"cannot list resources: {error}; check the operator's Role and that the API server is reachable"
-        else:
-            return True
-        await asyncio.sleep(_PAUSE_S)
+async def _wait_for_crds(kubernetes: KubernetesClient, kinds: Sequence[str]) -> bool:
+    """Wait until all kinds can be listed, at most for `_WAIT_S`; return whether they can."""
+    advice = "check the operator's Role and that the API server is reachable"
+    problem = f"cannot list resources: no response in {_WAIT_S:g} s; {advice}"
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_WAIT_S):
+            while True:
+                try:
+                    for kind in kinds:
+                        await kubernetes.list(kind)
+                except NotFound:
+                    problem = "CRDs are missing: run kubectl apply --server-side --filename crds/"
+                except OperatorError as error:
+                    problem = f"cannot list resources: {error}; {advice}"
+                else:
+                    return True
+                await asyncio.sleep(_PAUSE_S)
     logger.critical("%s", problem)
     return False
 

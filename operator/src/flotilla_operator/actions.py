@@ -38,7 +38,9 @@ class ActionRunner:
         self._kubernetes = kubernetes
         self._control = control
         self._now = now
-        self._applied: dict[tuple[str, str], tuple[str, str]] = {}  # digest of a manifest, and the resulting version
+        self._applied: dict[
+            tuple[str, str], tuple[str, str]
+        ] = {}  # digest of a manifest, and `applied_state_of` the object
 
     async def run(self, kind: str | None, resource: dict[str, Any] | None, action: Action) -> bool:
         """Run one action; return whether it changed anything. Raises Unavailable, Rejected.
@@ -97,7 +99,7 @@ class ActionRunner:
         return False
 
     async def _apply(self, action: Apply) -> bool:
-        """Apply a manifest, unless the same one was applied and the object has not changed since."""
+        """Apply a manifest, unless the same one was applied and no watch reported another change since."""
         manifest = action.manifest
         key = (manifest["kind"], manifest["metadata"]["name"])
         digest = hashlib.sha256(msgspec.json.encode(manifest)).hexdigest()
@@ -109,7 +111,7 @@ class ActionRunner:
             return False
         _require_owned(manifest, current)
         applied = await self._kubernetes.apply(manifest)
-        self._applied[key] = digest, version_of(applied)
+        self._applied[key] = digest, applied_state_of(applied)
         logger.info("object applied kind=%s name=%s", *key)
         return True
 
@@ -117,7 +119,7 @@ class ActionRunner:
         """Process an event of an object; return whether another client changed it, so that it is applied again."""
         key = (kind, resource["metadata"]["name"])
         before = self._applied.get(key)
-        is_changed = before is not None and (is_deleted or before[1] != version_of(resource))
+        is_changed = before is not None and (is_deleted or before[1] != applied_state_of(resource))
         if is_changed:
             del self._applied[key]
         return is_changed
@@ -127,7 +129,7 @@ class ActionRunner:
         self._applied.clear()
 
 
-def version_of(resource: Manifest) -> str:
+def applied_state_of(resource: Manifest) -> str:
     """Return a text that changes with the spec of an object; for kinds without generation, with any change."""
     metadata = resource["metadata"]
     return f"{metadata['uid']} {metadata.get('generation') or metadata.get('resourceVersion')}"

@@ -55,7 +55,7 @@ class Backoff:
 
 @dataclass(frozen=True)
 class _Rejection:
-    version: int | None
+    topology_version: int | None
     until: float
     text: str
 
@@ -76,12 +76,12 @@ class RetryTracker:
         """Whether no delay applies."""
         return self._backoff.may_try(key, self._clock())
 
-    def may_resend_rejected(self, key: str, version: int | None) -> bool:
+    def may_resend_rejected(self, key: str, topology_version: int | None) -> bool:
         """Whether to send a rejected Topic again: after a change of the topology, or after a minute."""
         found = self._rejections.get(key)
         if found is None or self._clock() >= found.until:
             return True
-        return version is not None and found.version not in {None, version}
+        return topology_version is not None and found.topology_version not in {None, topology_version}
 
     def rejection(self, key: str) -> str | None:
         """Return the last rejection since the last success."""
@@ -107,9 +107,9 @@ class RetryTracker:
         self._errors[key] = error
         return self._backoff.failed(key, self._clock())
 
-    def record_rejection(self, key: str, error: str, version: int | None) -> None:
+    def record_rejection(self, key: str, error: str, topology_version: int | None) -> None:
         """Record a rejection at a version of the topology; conditions show it until the action succeeds."""
-        self._rejections[key] = _Rejection(version, self._clock() + REJECTED_S, error)
+        self._rejections[key] = _Rejection(topology_version, self._clock() + REJECTED_S, error)
         self._backoff.failed(key, self._clock())
 
     def keep_only(self, resource_keys: set[str], action_keys: set[str]) -> None:

@@ -21,10 +21,6 @@ class Cache:
         """Return all resources of a kind, sorted by name."""
         return [one for _, one in sorted(self._resources.get(kind, {}).items())]
 
-    def get(self, kind: str, name: str) -> Resource | None:
-        """Return one resource."""
-        return self._resources.get(kind, {}).get(name)
-
     def update(self, kind: str, event: str | None, resource: Resource) -> bool:
         """Process a watch event, or a resource that was written; return whether it was news to the cache.
 

@@ -9,6 +9,8 @@ from functools import cached_property
 
 import msgspec
 
+from flotilla_operator.brokers.addresses import pod_of
+
 READY = "ready"
 LAG_MAX = 1000  # entries that an in-sync replica may be behind
 SLACK_S = 2.0  # managers mark a broker inactive up to this time after its heartbeat limit
@@ -56,7 +58,7 @@ class Broker(msgspec.Struct, frozen=True):
     @property
     def pod(self) -> str:
         """The name of its pod."""
-        return self.host.partition(".")[0]
+        return pod_of(self.host)
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -174,7 +176,6 @@ def decode_state(data: bytes) -> ClusterState:
 class PartitionView:
     """Current state of a partition. Brokers are ids."""
 
-    topic: Topic
     index: int
     members: tuple[str, ...]
     leader: str | None
@@ -204,7 +205,6 @@ def view_partition(state: ClusterState, topic: Topic, partition: Partition) -> P
     source = leading or max(replicas.values(), key=lambda one: one.next_offset, default=None)
     in_sync = {member for member, replica in replicas.items() if replica.is_in_sync}
     return PartitionView(
-        topic=topic,
         index=partition.index,
         members=partition.members,
         leader=leader,

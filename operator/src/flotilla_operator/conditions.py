@@ -2,13 +2,19 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+MANAGERS_UNAVAILABLE = "ManagersUnavailable"  # reason of conditions that need the state of the managers
 _MESSAGE_MAX = 1000
 _NAMES_MAX = 5  # names or sentences in a message
 
-Problem = tuple[str, str]  # reason and message of a condition that is not true
+
+class Problem(NamedTuple):
+    """Reason and message of a condition that is not true."""
+
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,12 @@ OperatorError
 ├── Unavailable             Kubernetes or the managers do not answer; the request is retried with backoff
 │   └── TooManyRequests     a disruption budget or a rate limit forbids the request now
 └── Rejected                Kubernetes or the managers reject a request; it is retried with backoff (for a Topic,
-    │                       only after a change of the topology or a minute)
+    │                       only after a change of the topology or a minute), except for:
     ├── NotFound            the object does not exist
     └── Conflict            the object exists already, or has changed since it was read
+
+`NotFound` and `Conflict` mean that the cache is outdated. They are neither recorded nor shown in a condition: the next
+reconcile plans from the current object.
 """
 
 

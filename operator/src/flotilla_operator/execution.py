@@ -19,7 +19,7 @@ from flotilla_operator.status_updates import needs_update, ready_event
 logger = logging.getLogger(__name__)
 
 CONCURRENCY_MAX = 16
-DEADLINE_S = 45.0  # after this time a reconcile starts no further actions: the next one observes what has changed
+DEADLINE_S = 45.0  # from the first action of a reconcile to its last one: the next reconcile observes what has changed
 
 ResourceDict = dict[str, Any]
 
@@ -45,45 +45,45 @@ class PlanExecutor:
         self._metrics = metrics
         self._clock = clock
         self._wake = wake
-        self._deadline = 0.0
         self._status_written_at: dict[str, float] = {}
 
-    async def execute(self, plans: Iterable[ResourcePlan], observation: Observation) -> None:
-        """Execute the plans of all resources, several at the same time."""
-        self._deadline = self._clock() + DEADLINE_S
+    async def execute(self, plans: Iterable[ResourcePlan], observation: Observation, deadline: float) -> None:
+        """Execute the plans of all resources, several at the same time. No action starts after the deadline."""
         limit = asyncio.Semaphore(CONCURRENCY_MAX)
 
         async def execute_plan(resource_plan: ResourcePlan) -> None:
             async with limit:
-                await self._execute_plan(resource_plan, observation)
+                await self._execute_plan(resource_plan, observation, deadline)
 
         await asyncio.gather(*map(execute_plan, plans))
 
-    async def execute_cluster_actions(self, actions: Iterable[Action], observation: Observation) -> set[str]:
+    async def execute_cluster_actions(
+        self, actions: Iterable[Action], observation: Observation, deadline: float
+    ) -> set[str]:
         """Run actions that belong to no resource, each with its own backoff; return their keys."""
         keys = set()
         for action in actions:
             key = cluster_action_key(action)
             keys.add(key)
-            if self._may_run(key):
-                await self._run(key, None, None, (action,), observation.version)
+            if self._may_run(key, deadline):
+                await self._run(key, None, None, (action,), observation.topology_version)
         return keys
 
     def keep_only(self, keys: set[str]) -> None:
         """Forget resources that do not exist any more."""
         self._status_written_at = {key: at for key, at in self._status_written_at.items() if key in keys}
 
-    async def _execute_plan(self, resource_plan: ResourcePlan, observation: Observation) -> None:
+    async def _execute_plan(self, resource_plan: ResourcePlan, observation: Observation, deadline: float) -> None:
         kind, plan, resource = resource_plan.kind, resource_plan.plan, resource_plan.resource
         written: ResourceDict | None = resource
-        # The status of a Pipeline is its record, on which later reconciles act, so it is always written.
-        if plan.status is not None and (observation.is_status_reliable or kind == PIPELINE):
+        # The status of a Pipeline has the state of its run, on which later reconciles act, so it is always written.
+        if plan.status is not None and (observation.may_write_status or kind == PIPELINE):
             written = await self._write_status(resource_plan, plan.status)
-        if written is not None and plan.actions and self._may_run(resource_plan.key):
-            await self._run(resource_plan.key, kind, written, plan.actions, observation.version)
+        if written is not None and plan.actions and self._may_run(resource_plan.key, deadline):
+            await self._run(resource_plan.key, kind, written, plan.actions, observation.topology_version)
 
-    def _may_run(self, key: str) -> bool:
-        return self._clock() < self._deadline and self._retries.is_backoff_over(key)
+    def _may_run(self, key: str, deadline: float) -> bool:
+        return self._clock() < deadline and self._retries.is_backoff_over(key)
 
     async def _run(
         self,
@@ -91,7 +91,7 @@ class PlanExecutor:
         kind: str | None,
         resource: ResourceDict | None,
         actions: tuple[Action, ...],
-        version: int | None,
+        topology_version: int | None,
     ) -> None:
         running = ""
         try:
@@ -100,12 +100,12 @@ class PlanExecutor:
                 if await self._runner.run(kind, resource, action):
                     self._metrics.count_action(type(action).__name__)
                     self._wake()
-        except (NotFound, Conflict) as error:  # the cache is outdated: a watch event follows
+        except (NotFound, Conflict) as error:  # the cache is outdated: a watch event follows, without backoff
             logger.debug("resource outdated resource=%r error=%r", key, str(error))
         except Rejected as error:
             self._metrics.count_failure("rejected")
             logger.warning("action rejected action=%s resource=%r error=%r", running, key, str(error))
-            self._retries.record_rejection(key, str(error), version)
+            self._retries.record_rejection(key, str(error), topology_version)
             self._wake()  # the next reconcile shows the rejection in a condition
         except Unavailable as error:
             self._metrics.count_failure("unavailable")
@@ -126,9 +126,9 @@ class PlanExecutor:
         seconds = self._clock() - self._status_written_at.get(key, float("-inf"))
         if not needs_update(before, status, seconds):
             return resource
-        version = resource["metadata"]["resourceVersion"] if kind == PIPELINE else None
+        resource_version = resource["metadata"]["resourceVersion"] if kind == PIPELINE else None
         try:
-            current = await self._kubernetes.set_status(kind, resource["metadata"]["name"], status, version)
+            current = await self._kubernetes.set_status(kind, resource["metadata"]["name"], status, resource_version)
             self._status_written_at[key] = self._clock()
         except (NotFound, Conflict):  # deleted or changed meanwhile: a watch event follows
             return None

@@ -9,7 +9,7 @@ from typing import Any
 import kopf
 
 from flotilla_operator.actions import ActionRunner
-from flotilla_operator.brokers.spec import BrokerDefaults
+from flotilla_operator.brokers.spec import BrokerInstallation
 from flotilla_operator.cache import Cache
 from flotilla_operator.names import BROKER, GROUP, PIPELINE, POD, STATEFULSET, TOPIC, VERSION
 from flotilla_operator.pipeline_planner import DRIVER_PODS, EXECUTOR_PODS
@@ -30,8 +30,11 @@ _RECONNECT_S = 1.0
 _WATCH_S = 240
 
 
-def make_registry(defaults: BrokerDefaults, cache: Cache, reconciler: Reconciler) -> kopf.OperatorRegistry:
-    """Register a watch for every kind that the operator reads or creates."""
+def make_registry(installation: BrokerInstallation, cache: Cache, reconciler: Reconciler) -> kopf.OperatorRegistry:
+    """Register a watch for every kind in `_RESOURCES` and `_CHILDREN`, and for the pods of Pipelines.
+
+    Nodes and claims are not watched.
+    """
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry, id="login")(_log_in)
 
@@ -46,7 +49,7 @@ def make_registry(defaults: BrokerDefaults, cache: Cache, reconciler: Reconciler
         kopf.on.event(GROUP, VERSION, plural, registry=registry, id=plural)(handler(kind))
     for path, kind in _CHILDREN.items():
         *group, version, plural = path.split("/")
-        labels = dict(defaults.labels)
+        labels = dict(installation.labels)
         kopf.on.event("/".join(group), version, plural, registry=registry, id=plural, labels=labels)(handler(kind))
     kopf.on.event("", "v1", "pods", registry=registry, id="drivers", labels=dict(DRIVER_LABELS))(handler(DRIVER_PODS))
     kopf.on.event("", "v1", "pods", registry=registry, id="executors", labels=dict(EXECUTOR_LABELS))(

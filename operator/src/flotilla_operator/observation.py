@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flotilla_operator.brokers.spec import BrokerDefaults
+from flotilla_operator.brokers.spec import BrokerInstallation
 from flotilla_operator.cache import Cache
 from flotilla_operator.cluster_state import ClusterState
 from flotilla_operator.control_client import ControlClient
 from flotilla_operator.errors import Rejected, Unavailable
 from flotilla_operator.kubernetes_client import KubernetesClient
-from flotilla_operator.names import BROKER, NODE, POD, STATEFULSET, TOPIC
+from flotilla_operator.names import BROKER, NODE, POD, STATEFULSET, TOPIC, belongs_to
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +44,13 @@ class Observation:
     resources: Resources
     state: ClusterState | None  # None while managers are unavailable
     managers_error: str = ""  # why managers are unavailable
-    is_status_reliable: bool = True  # whether the state is complete enough for a status
+    may_write_status: bool = True  # whether the state is complete enough to be shown
+    # Checked only if a Topic is being deleted while managers are unavailable; otherwise False.
     is_namespace_terminating: bool = False
     nodes: Mapping[str, ResourceDict] = field(default_factory=dict)
 
     @property
-    def version(self) -> int | None:
+    def topology_version(self) -> int | None:
         """Version of the topology."""
         return None if self.state is None else self.state.version
 
@@ -59,13 +60,13 @@ class Observer:
 
     def __init__(
         self,
-        cluster: BrokerDefaults,
+        installation: BrokerInstallation,
         kubernetes: KubernetesClient,
         control: ControlClient,
         cache: Cache,
         clock: Callable[[], float],
     ) -> None:
-        self._cluster = cluster
+        self._installation = installation
         self._kubernetes = kubernetes
         self._control = control
         self._cache = cache
@@ -83,7 +84,7 @@ class Observer:
 
     async def list_resources(self) -> None:
         """Replace the cache with full lists. Raises OperatorError."""
-        for kind, labels in ((TOPIC, None), (BROKER, None), (STATEFULSET, None), (POD, self._cluster.labels)):
+        for kind, labels in ((TOPIC, None), (BROKER, None), (STATEFULSET, None), (POD, self._installation.labels)):
             await self._cache.refresh(kind, self._kubernetes.list(kind, labels))
         self._known_nodes = frozenset()
         self._listed_at = self._clock()
@@ -92,12 +93,13 @@ class Observer:
         """Observe the current state. Raises OperatorError."""
         await self._list_nodes()
         state, managers_error = await self._get_state()
+        self._record_completeness(state)
         resources = self.read_cache()
         return Observation(
             resources=resources,
             state=state,
             managers_error=managers_error,
-            is_status_reliable=self._is_status_reliable(state),
+            may_write_status=self._may_write_status(state),
             is_namespace_terminating=await self._is_namespace_terminating(resources, state),
             nodes=self._nodes,
         )
@@ -114,10 +116,7 @@ class Observer:
         )
 
     def _of_cluster(self, kind: str) -> list[ResourceDict]:
-        name = self._cluster.name
-        return [
-            dict(one) for one in self._cache.all(kind) if (one.get("spec") or {}).get("cluster", "flotilla") == name
-        ]
+        return [dict(one) for one in self._cache.all(kind) if belongs_to(one, self._installation.name)]
 
     async def _list_nodes(self) -> None:
         """List nodes if a Broker has racks: after each full list, and when a pod runs on an unknown node."""
@@ -148,12 +147,15 @@ class Observer:
         self._is_unavailable = False
         return state, ""
 
-    def _is_status_reliable(self, state: ClusterState | None) -> bool:
-        """Whether to show the state: for some seconds after a restart, managers lack the heartbeats of brokers."""
-        now = self._clock()
-        is_complete = state is not None and state.is_complete
-        self._complete_at = now if is_complete else self._complete_at
-        return is_complete or self._complete_at is None or now - self._complete_at > GRACE_S
+    def _record_completeness(self, state: ClusterState | None) -> None:
+        if state is not None and state.is_complete:
+            self._complete_at = self._clock()
+
+    def _may_write_status(self, state: ClusterState | None) -> bool:
+        """Whether to show the state. For some seconds after a restart, managers lack the heartbeats of brokers."""
+        if self._complete_at is None or (state is not None and state.is_complete):
+            return True
+        return self._clock() - self._complete_at > GRACE_S
 
     async def _is_namespace_terminating(self, resources: Resources, state: ClusterState | None) -> bool:
         """Whether the namespace is being deleted.

@@ -13,14 +13,21 @@ from typing import Any
 
 from flotilla_operator.cache import Cache
 from flotilla_operator.cluster_state import ClusterState
-from flotilla_operator.drivers import DriverClient, gather_results
+from flotilla_operator.driver_client import DriverClient, gather_results
 from flotilla_operator.errors import OperatorError
 from flotilla_operator.kubernetes_client import KubernetesClient
-from flotilla_operator.names import PIPELINE, POD
+from flotilla_operator.names import PIPELINE, POD, belongs_to
 from flotilla_operator.pipelines.phase import count_executors
 from flotilla_operator.pipelines.plan import PipelineObservation, plan_pipeline
 from flotilla_operator.pipelines.progress import Progress
-from flotilla_operator.pipelines.spec import DRIVER_LABELS, EXECUTOR_LABELS, PipelineDefaults, checkpoint_of, parse_time
+from flotilla_operator.pipelines.spec import (
+    DRIVER_LABELS,
+    EXECUTOR_LABELS,
+    PipelineInstallation,
+    checkpoint_of,
+    driver_name,
+    parse_time,
+)
 from flotilla_operator.pipelines.states import PENDING, Pod, read_pod
 from flotilla_operator.plans import Create, Delete, ResourcePlan, resource_key
 
@@ -47,14 +54,14 @@ class PipelinePlanner:
 
     def __init__(
         self,
-        installation: PipelineDefaults,
-        cluster: str,
+        installation: PipelineInstallation,
+        cluster_name: str,
         kubernetes: KubernetesClient,
         cache: Cache,
         now: Callable[[], str],
     ) -> None:
         self._installation = installation
-        self._cluster = cluster
+        self._cluster_name = cluster_name
         self._kubernetes = kubernetes
         self._cache = cache
         self._now = now
@@ -90,10 +97,7 @@ class PipelinePlanner:
         self._drivers.close()
 
     def _of_cluster(self) -> list[ResourceDict]:
-        name = self._cluster
-        return [
-            dict(one) for one in self._cache.all(PIPELINE) if (one.get("spec") or {}).get("cluster", "flotilla") == name
-        ]
+        return [dict(one) for one in self._cache.all(PIPELINE) if belongs_to(one, self._cluster_name)]
 
     def _driver_pods(self) -> dict[str, Pod]:
         return {one["metadata"]["name"]: read_pod(one) for one in self._cache.all(DRIVER_PODS)}
@@ -109,7 +113,7 @@ class PipelinePlanner:
 
         drivers = {name: explain(one) for name, one in self._driver_pods().items()}
         executors = count_executors(map(explain, self._executor_pods()))
-        owners = find_checkpoint_owners(self._cache.all(PIPELINE))
+        conflicts = find_checkpoint_conflicts(self._cache.all(PIPELINE))
         plans = []
         for resource in self._of_cluster():
             name = resource["metadata"]["name"]
@@ -117,8 +121,8 @@ class PipelinePlanner:
                 installation=self._installation,
                 drivers=drivers,
                 executors=executors,
-                conflict=owners.get(name),
-                progress=progress.get(f"{name}-driver"),
+                conflict=conflicts.get(name),
+                progress=progress.get(driver_name(name)),
                 state=context.state,
                 rejection=context.rejection(resource),
             )
@@ -148,15 +152,15 @@ def is_late(pod: Pod, now: str) -> bool:
     return parse_time(pod.created_at) + timedelta(seconds=LATE_S) <= parse_time(now)
 
 
-def find_checkpoint_owners(resources: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def find_checkpoint_conflicts(resources: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Find Pipelines whose checkpoint belongs to an older Pipeline; return the name of that one."""
     first: dict[str, str] = {}
-    owners = {}
+    conflicts = {}
     for one in sorted(resources, key=_age):
         name, checkpoint = one["metadata"]["name"], checkpoint_of(one)
         if checkpoint is not None and first.setdefault(checkpoint, name) != name:
-            owners[name] = first[checkpoint]
-    return owners
+            conflicts[name] = first[checkpoint]
+    return conflicts
 
 
 def _age(resource: Mapping[str, Any]) -> tuple[str, str]:

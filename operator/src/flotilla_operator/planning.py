@@ -1,4 +1,7 @@
-"""Planning: the second step of a reconcile. Builds the plans of all Brokers and Topics from an observation. Pure."""
+"""Planning: the second step of a reconcile. Builds the plans of all Brokers and Topics.
+
+The plans are functions of the observation, the time and the recorded failures (`RetryTracker`).
+"""
 
 from typing import Any
 
@@ -6,7 +9,7 @@ from flotilla_operator.backoff import RetryTracker
 from flotilla_operator.brokers.instances import name_brokers
 from flotilla_operator.brokers.plan import BrokerSetObservation, plan_broker_set
 from flotilla_operator.brokers.scaling import plan_orphans
-from flotilla_operator.brokers.spec import BrokerDefaults, read_broker_set
+from flotilla_operator.brokers.spec import BrokerInstallation, read_broker_set
 from flotilla_operator.cluster_state import ClusterState
 from flotilla_operator.names import BROKER, TOPIC
 from flotilla_operator.observation import Observation, Resources
@@ -19,17 +22,17 @@ ResourceDict = dict[str, Any]
 
 
 def plan_all_brokers(
-    defaults: BrokerDefaults, observation: Observation, retries: RetryTracker, now: str
+    installation: BrokerInstallation, observation: Observation, retries: RetryTracker, now: str
 ) -> list[ResourcePlan]:
     """Plan for all Broker resources of the cluster."""
     resources = observation.resources
     live = [one for one in resources.brokers if "deletionTimestamp" not in one["metadata"]]
-    owners = tuple(read_broker_set(one, defaults).owner for one in live)
+    owners = tuple(read_broker_set(one, installation).owner for one in live)
     plans = []
     for resource in resources.brokers:
         key = resource_key(BROKER, resource)
         observed = BrokerSetObservation(
-            cluster=defaults,
+            installation=installation,
             statefulset=resources.statefulsets.get(resource["metadata"]["name"]),
             pods=resources.pods,
             nodes=observation.nodes,
@@ -50,13 +53,18 @@ def are_racks_registered(broker_plans: list[ResourcePlan]) -> bool:
 
 
 def plan_all_topics(
-    defaults: BrokerDefaults, observation: Observation, retries: RetryTracker, now: str, *, are_racks_registered: bool
+    installation: BrokerInstallation,
+    observation: Observation,
+    retries: RetryTracker,
+    now: str,
+    *,
+    are_racks_registered: bool,
 ) -> list[ResourcePlan]:
     """Plan for all Topic resources of the cluster."""
     resources = observation.resources
     managing_by_topic = find_managing_resources(resources.topics)
     broker_names = name_brokers(observation.state)
-    broker_count = sum(read_broker_set(one, defaults).replicas for one in resources.brokers)
+    broker_count = sum(read_broker_set(one, installation).replicas for one in resources.brokers)
     plans = []
     for resource in resources.topics:
         key, managing = resource_key(TOPIC, resource), managing_by_topic[name_of(resource)]
@@ -66,7 +74,7 @@ def plan_all_topics(
             is_namespace_terminating=observation.is_namespace_terminating,
             conflict=None if managing is resource else f"Topic {managing['metadata']['name']}",
             rejection=retries.rejection(key),
-            may_resend_rejected=retries.may_resend_rejected(key, observation.version),
+            may_resend_rejected=retries.may_resend_rejected(key, observation.topology_version),
             are_racks_registered=are_racks_registered,
             last_error=retries.last_error(key),
             broker_names=broker_names,
@@ -76,14 +84,16 @@ def plan_all_topics(
     return plans
 
 
-def plan_cluster_actions(defaults: BrokerDefaults, resources: Resources, state: ClusterState) -> tuple[Action, ...]:
+def plan_cluster_actions(
+    installation: BrokerInstallation, resources: Resources, state: ClusterState
+) -> tuple[Action, ...]:
     """Plan the actions that belong to no resource: mirrors, and the cleanup after deleted resources."""
-    topics, namespace = resources.topics, defaults.namespace
+    topics, namespace = resources.topics, installation.namespace
     owners = frozenset(owner_of(one["metadata"]["namespace"], one["metadata"]["name"]) for one in topics)
     pods = frozenset(one["metadata"]["name"] for one in resources.pods)
     return (
         *plan_releases(state, namespace, owners),
-        *plan_mirrors(state, topics, namespace, defaults.name, resources.topic_names),
+        *plan_mirrors(state, topics, namespace, installation.name, resources.topic_names),
         *plan_orphans(state, namespace, resources.broker_names, pods),
     )
 

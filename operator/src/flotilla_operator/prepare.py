@@ -22,7 +22,7 @@ import yaml
 from flotilla_operator.errors import NotFound, OperatorError, Rejected
 from flotilla_operator.finalizers import remove_finalizers
 from flotilla_operator.kubernetes_client import DEFINITION, Data, KubernetesClient
-from flotilla_operator.names import BROKER, COMPONENT, FINALIZER, GROUP, POD, TOPIC
+from flotilla_operator.names import BROKER, COMPONENT, FINALIZER, GROUP, POD, TOPIC, belongs_to
 from flotilla_operator.pipelines.spec import SPARK_DRIVER
 from flotilla_operator.plans import Delete
 from flotilla_server import logs
@@ -81,7 +81,7 @@ def _is_established(definition: dict[str, Any] | None) -> bool:
 
 
 async def delete(
-    kubernetes: KubernetesClient, cluster: str, operator: str, labels: Mapping[str, str], broker: str
+    kubernetes: KubernetesClient, cluster_name: str, operator: str, labels: Mapping[str, str], broker: str
 ) -> None:
     """Prepare an uninstallation. Raises OperatorError.
 
@@ -95,17 +95,17 @@ async def delete(
         await kubernetes.delete(Delete(POD, one["metadata"]["name"], one["metadata"]["uid"]))
     try:
         found = await kubernetes.get(BROKER, broker)
-        await _remove_finalizers(kubernetes, cluster)
+        await _remove_finalizers(kubernetes, cluster_name)
     except NotFound:  # the CRDs were deleted, and all resources with them
         return
     if found is not None:
         await kubernetes.delete(Delete(BROKER, broker, found["metadata"]["uid"]))
 
 
-async def _remove_finalizers(kubernetes: KubernetesClient, cluster: str) -> None:
+async def _remove_finalizers(kubernetes: KubernetesClient, cluster_name: str) -> None:
     for _ in range(_TRIES):
         topics = await kubernetes.list(TOPIC)
-        if await remove_finalizers(kubernetes, [one for one in topics if one["spec"].get("cluster") == cluster]):
+        if await remove_finalizers(kubernetes, [one for one in topics if belongs_to(one, cluster_name)]):
             return
     raise Rejected(
         f"finalizers of some Topics were not removed in {_TRIES} attempts: run the uninstallation again, or remove "

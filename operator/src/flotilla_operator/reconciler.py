@@ -1,7 +1,8 @@
 """The reconcile loop: observe, plan, execute. It runs after each change, and at the latest 5 s after the previous run.
 
-Plans of Topics and Brokers are pure functions of the observation. Pipelines are an exception: their planner also lists
-pods and Pipelines, and requests the progress of drivers over HTTP.
+Plans of Topics and Brokers are functions of the observation, the time and the recorded failures
+(`backoff.RetryTracker`). Pipelines are an exception: their planner also lists pods and Pipelines, and requests the
+progress of drivers over HTTP.
 
 The operator has no persistent state: a new operator, or a second one at the same time, plans from the same resources.
 Losing its memory of failures (`backoff.RetryTracker`) and of applied manifests (`actions.ActionRunner`) is harmless: a
@@ -16,18 +17,18 @@ from collections.abc import Callable
 
 from flotilla_operator.actions import ActionRunner
 from flotilla_operator.backoff import RetryTracker
-from flotilla_operator.brokers.spec import BrokerDefaults
+from flotilla_operator.brokers.spec import BrokerInstallation
 from flotilla_operator.cache import Cache
 from flotilla_operator.control_client import ControlClient
 from flotilla_operator.errors import OperatorError
-from flotilla_operator.execution import PlanExecutor
+from flotilla_operator.execution import DEADLINE_S, PlanExecutor
 from flotilla_operator.finalizers import remove_finalizers
 from flotilla_operator.kubernetes_client import KubernetesClient
 from flotilla_operator.metrics import Metrics
 from flotilla_operator.names import PIPELINE, TOPIC
 from flotilla_operator.observation import Observation, Observer
 from flotilla_operator.pipeline_planner import PipelinePlanner, PlanningContext
-from flotilla_operator.pipelines.spec import PipelineDefaults
+from flotilla_operator.pipelines.spec import PipelineInstallation
 from flotilla_operator.planning import are_racks_registered, plan_all_brokers, plan_all_topics, plan_cluster_actions
 from flotilla_operator.plans import ResourcePlan, resource_key
 
@@ -42,7 +43,7 @@ class Reconciler:
 
     def __init__(
         self,
-        broker_defaults: BrokerDefaults,
+        broker_installation: BrokerInstallation,
         kubernetes: KubernetesClient,
         control: ControlClient,
         cache: Cache,
@@ -50,16 +51,18 @@ class Reconciler:
         *,
         clock: Callable[[], float],
         now: Callable[[], str],
-        pipeline_defaults: PipelineDefaults,
+        pipeline_installation: PipelineInstallation,
     ) -> None:
-        self._broker_defaults = broker_defaults
+        self._broker_installation = broker_installation
         self._kubernetes = kubernetes
         self._metrics = metrics
         self._clock = clock
         self._now = now
         self._retries = RetryTracker(clock)
-        self._observer = Observer(broker_defaults, kubernetes, control, cache, clock)
-        self._pipeline_planner = PipelinePlanner(pipeline_defaults, broker_defaults.name, kubernetes, cache, now)
+        self._observer = Observer(broker_installation, kubernetes, control, cache, clock)
+        self._pipeline_planner = PipelinePlanner(
+            pipeline_installation, broker_installation.name, kubernetes, cache, now
+        )
         self.runner = ActionRunner(kubernetes, control, now)
         self._executor = PlanExecutor(
             self.runner, kubernetes, cache, self._retries, metrics, clock=clock, wake=self.wake
@@ -96,14 +99,15 @@ class Reconciler:
             await self._list_resources()
         observation = await self._observer.observe()
         plans = await self._plan(observation)
-        await self._executor.execute(plans, observation)
+        deadline = self._clock() + DEADLINE_S
+        await self._executor.execute(plans, observation, deadline)
         action_keys: set[str] = set()
         if observation.state is not None:
             # Read the cache again: a Topic that was created during this reconcile must neither lose its topic nor get
             # a mirror.
             resources = self._observer.read_cache()
-            actions = plan_cluster_actions(self._broker_defaults, resources, observation.state)
-            action_keys = await self._executor.execute_cluster_actions(actions, observation)
+            actions = plan_cluster_actions(self._broker_installation, resources, observation.state)
+            action_keys = await self._executor.execute_cluster_actions(actions, observation, deadline)
         resource_keys = {resource_plan.key for resource_plan in plans} | self._pipeline_planner.resource_keys()
         self._retries.keep_only(resource_keys, action_keys)
         self._executor.keep_only(resource_keys)
@@ -127,9 +131,9 @@ class Reconciler:
 
     async def _plan(self, observation: Observation) -> list[ResourcePlan]:
         now = self._now()
-        broker_plans = plan_all_brokers(self._broker_defaults, observation, self._retries, now)
+        broker_plans = plan_all_brokers(self._broker_installation, observation, self._retries, now)
         topic_plans = plan_all_topics(
-            self._broker_defaults,
+            self._broker_installation,
             observation,
             self._retries,
             now,

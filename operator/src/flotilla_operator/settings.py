@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flotilla_operator.brokers.spec import BrokerDefaults
-from flotilla_operator.pipelines.spec import PipelineDefaults
+from flotilla_operator.brokers.spec import BrokerInstallation
+from flotilla_operator.pipelines.spec import PipelineInstallation
 from flotilla_server.logs import LEVELS
 from flotilla_server.settings import (
     REQUIRED,
@@ -74,9 +74,9 @@ class Settings:
             raise SettingsInvalid(f"writer is {self.writer!r}; it must be one URL, as in http://flotilla-writer:8080")
 
     @property
-    def brokers(self) -> BrokerDefaults:
-        """Settings of all brokers."""
-        return BrokerDefaults(
+    def brokers(self) -> BrokerInstallation:
+        """Properties that all brokers of the installation have in common."""
+        return BrokerInstallation(
             name=self.cluster,
             namespace=self.namespace,
             instance=self.instance,
@@ -93,9 +93,9 @@ class Settings:
         )
 
     @property
-    def pipelines(self) -> PipelineDefaults:
-        """Settings of all Pipelines."""
-        return PipelineDefaults(
+    def pipelines(self) -> PipelineInstallation:
+        """Properties that all Pipelines of the installation have in common."""
+        return PipelineInstallation(
             namespace=self.namespace,
             instance=self.instance,
             app=self.app,

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flotilla_operator.conditions import FALSE, TRUE
+from flotilla_operator.conditions import FALSE, MANAGERS_UNAVAILABLE, TRUE
 from flotilla_operator.plans import EmitEvent
 
 VOLATILE_S = 15.0  # interval of updates that change only volatile fields
 _VOLATILE = {"messages", "bytes", "lag", "diskBytes", "offsets", "lastProgress"}
-_OUTAGE = "ManagersUnavailable"  # its begin and its end affect all resources at once, so neither is an event
 # Reasons of normal transitions: their events are not warnings.
 _NORMAL = {"Creating", "Leaving", "Pending", "Replacing", "Scaling", "Starting", "Stopping", "Updating", "Waiting"}
 
@@ -23,11 +22,14 @@ def needs_update(before: Status, after: Status, seconds: float) -> bool:
 
 
 def ready_event(before: Status, after: Status) -> EmitEvent | None:
-    """Return the event for a change of the status or the reason of Ready."""
+    """Return the event for a change of the status or the reason of Ready.
+
+    An outage of the managers affects all resources at once, so neither its begin nor its end is an event.
+    """
     old, new = _ready(before), _ready(after)
-    if new is None or new["reason"] == _OUTAGE:
+    if new is None or new["reason"] == MANAGERS_UNAVAILABLE:
         return None
-    if old is not None and old["reason"] == _OUTAGE and new["status"] == TRUE:
+    if old is not None and old["reason"] == MANAGERS_UNAVAILABLE and new["status"] == TRUE:
         return None
     if old is not None and (old["status"], old["reason"]) == (new["status"], new["reason"]):
         return None

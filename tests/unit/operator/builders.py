@@ -3,16 +3,25 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flotilla_operator.brokers.spec import BrokerDefaults
+from flotilla_operator.brokers.spec import BrokerInstallation
 from flotilla_operator.cluster_state import Broker, ClusterState, Disk, Partition, Replica, Report, Topic
 from flotilla_operator.names import API_VERSION
 
 NOW = "2026-01-31T12:00:00Z"
 NAMESPACE = "q"
-CLUSTER = BrokerDefaults(
+CLUSTER = BrokerInstallation(
     name="flotilla",
     namespace=NAMESPACE,
     image="flotilla:1",
+    instance="flotilla",
+    app="flotilla",
+    image_pull_policy="IfNotPresent",
+    image_pull_secrets=(),
+    auth="on",
+    secret="flotilla-secret",  # noqa: S106 - the name of a Secret
+    secret_key="secret",  # noqa: S106 - the name of its key
+    tls_secret=None,
+    tls_peers=True,
     managers=("http://flotilla-writer.q.svc:8080", "http://flotilla-reader.q.svc:8080"),
 )
 

@@ -6,16 +6,25 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from flotilla_operator.cluster_state import ClusterState
-from flotilla_operator.pipeline_planner import find_checkpoint_owners
+from flotilla_operator.pipeline_planner import find_checkpoint_conflicts
 from flotilla_operator.pipelines.phase import count_executors
 from flotilla_operator.pipelines.plan import PipelineObservation, plan_pipeline
 from flotilla_operator.pipelines.progress import Progress
-from flotilla_operator.pipelines.spec import PipelineDefaults
+from flotilla_operator.pipelines.spec import PipelineInstallation
 from flotilla_operator.pipelines.states import read_pod
 from flotilla_operator.plans import Apply, Create, Delete, Plan
 
-INSTALLATION = PipelineDefaults(
-    namespace="q", instance="flotilla", app="flotilla", url="http://flotilla.q.svc:80", image="flotilla-spark:1"
+INSTALLATION = PipelineInstallation(
+    namespace="q",
+    instance="flotilla",
+    app="flotilla",
+    url="http://flotilla.q.svc:80",
+    image="flotilla-spark:1",
+    image_pull_policy="IfNotPresent",
+    image_pull_secrets=(),
+    driver_account="flotilla-spark",
+    executor_account="default",
+    tls_secret=None,
 )
 BEGAN = datetime.fromisoformat("2026-03-01T12:00:30Z")
 CHECKPOINT = {"volume": {"size": "1Gi"}}
@@ -41,7 +50,7 @@ class Kubernetes:
     progress: dict[str, Progress] = field(default_factory=dict)
     state: ClusterState | None = None
     rejection: str | None = None
-    installation: PipelineDefaults = INSTALLATION
+    installation: PipelineInstallation = INSTALLATION
 
     def add(self, resource: dict[str, Any]) -> None:
         self.resources[resource["metadata"]["name"]] = resource
@@ -57,7 +66,7 @@ class Kubernetes:
             installation=self.installation,
             drivers={one["metadata"]["name"]: read_pod(one) for one in self.pods.values()},
             executors=count_executors(map(read_pod, self.executors)),
-            conflict=find_checkpoint_owners(self.resources.values()).get(name),
+            conflict=find_checkpoint_conflicts(self.resources.values()).get(name),
             progress=self.progress.get(name),
             state=self.state,
             rejection=self.rejection,

@@ -13,7 +13,7 @@ import yaml
 
 from flotilla_operator.brokers.children import make_children
 from flotilla_operator.brokers.children.statefulset import needs_recreation
-from flotilla_operator.brokers.spec import BrokerDefaults, read_broker_set
+from flotilla_operator.brokers.spec import BrokerInstallation, read_broker_set
 
 from .builders import CLUSTER, broker_resource
 
@@ -43,14 +43,14 @@ _ALL = {
 }
 
 
-def children(cluster: BrokerDefaults, spec: dict[str, Any]) -> list[dict[str, Any]]:
-    wanted = read_broker_set(broker_resource(**spec), cluster)
+def children(installation: BrokerInstallation, spec: dict[str, Any]) -> list[dict[str, Any]]:
+    wanted = read_broker_set(broker_resource(**spec), installation)
     return make_children(wanted, wanted.replicas, [wanted.owner])
 
 
-@pytest.mark.parametrize(("name", "cluster", "spec"), [("defaults", CLUSTER, {}), ("everything", _TLS, _ALL)])
-def test_children_match_the_golden_text(name: str, cluster: BrokerDefaults, spec: dict[str, Any]) -> None:
-    text = yaml.safe_dump_all(children(cluster, spec), sort_keys=False)
+@pytest.mark.parametrize(("name", "installation", "spec"), [("defaults", CLUSTER, {}), ("everything", _TLS, _ALL)])
+def test_children_match_the_golden_text(name: str, installation: BrokerInstallation, spec: dict[str, Any]) -> None:
+    text = yaml.safe_dump_all(children(installation, spec), sort_keys=False)
     path = _GOLDEN / f"{name}.yaml"
     if os.environ.get("FLOTILLA_GOLDEN") == "write":
         path.parent.mkdir(exist_ok=True)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flotilla_operator.pipelines import driver, schedule
+from flotilla_operator.pipelines import driver_pod, schedule
 from flotilla_operator.pipelines.progress import read_progress, status_fields
 from flotilla_operator.pipelines.spec import parse_time, read_pipeline
 
@@ -51,8 +51,8 @@ def test_reserved_spark_properties_are_rejected(name: str) -> None:
 
 def test_driver_has_its_own_permissions_and_executors_have_none() -> None:
     wanted = read_pipeline(pipeline(mode="Stream", checkpoint=CHECKPOINT, token={"secretName": "mine"}), INSTALLATION)
-    pod = driver.make(wanted, 1, 1)
-    template = driver.executor_template(wanted)
+    pod = driver_pod.make(wanted, 1, 1)
+    template = driver_pod.executor_template(wanted)
     assert pod["spec"]["serviceAccountName"] == "flotilla-spark"
     assert template["spec"]["serviceAccountName"] == "default"
     for spec in (pod["spec"], template["spec"]):
@@ -72,7 +72,7 @@ def test_driver_has_its_own_permissions_and_executors_have_none() -> None:
 def test_pods_with_a_shared_volume_have_no_node_affinity() -> None:
     many = {"volume": {"size": "1Gi", "accessMode": "ReadWriteMany"}}
     wanted = read_pipeline(pipeline(checkpoint=many), INSTALLATION)
-    assert "affinity" not in driver.executor_template(wanted)["spec"]
+    assert "affinity" not in driver_pod.executor_template(wanted)["spec"]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_pods_with_a_shared_volume_have_no_node_affinity() -> None:
     ],
 )
 def test_application_gets_the_arguments_of_the_spec(spec: dict[str, Any], words: list[str]) -> None:
-    assert driver.arguments(read_pipeline(pipeline(**spec), INSTALLATION), 3) == words
+    assert driver_pod.arguments(read_pipeline(pipeline(**spec), INSTALLATION), 3) == words
 
 
 def test_dollar_signs_of_a_spec_are_not_expanded() -> None:
@@ -110,7 +110,7 @@ def test_dollar_signs_of_a_spec_are_not_expanded() -> None:
     said: dict[str, Any] = {"arguments": ["--pattern", "^a$$(FLOTILLA_TOKEN)"], "sparkConf": {"spark.a": "$(POD_IP)"}}
     said["application"] = {"file": "/opt/job.py"}
     wanted = read_pipeline(pipeline(**said), INSTALLATION)
-    (container,) = driver.make(wanted, 1, 1)["spec"]["containers"]
+    (container,) = driver_pod.make(wanted, 1, 1)["spec"]["containers"]
     assert container["args"][-1] == "^a$$$$(FLOTILLA_TOKEN)"
     values = {one["name"]: one.get("value", "") for one in container["env"]}
     assert '"spark.a": "$$(POD_IP)"' in values["SPARK_PROPERTIES"]
@@ -123,12 +123,12 @@ def test_pod_memory_is_split_between_jvm_and_python() -> None:
         "executors": {"instances": 3, "cores": 2, "memory": "4Gi"},
     }
     wanted = read_pipeline(pipeline(**shared), INSTALLATION)
-    properties = driver.properties(wanted)
+    properties = driver_pod.properties(wanted)
     assert (properties["spark.executor.memory"], properties["spark.executor.memoryOverhead"]) == ("2457m", "1638m")
     assert (properties["spark.executor.instances"], properties["spark.kubernetes.executor.request.cores"]) == ("3", "2")
-    alone = driver.properties(read_pipeline(pipeline(executors={"instances": 0, "cores": 2}), INSTALLATION))
+    alone = driver_pod.properties(read_pipeline(pipeline(executors={"instances": 0, "cores": 2}), INSTALLATION))
     assert alone["spark.master"] == "local[2]"
-    table = driver.properties(read_pipeline(pipeline(executors={"instances": 3}), INSTALLATION))
+    table = driver_pod.properties(read_pipeline(pipeline(executors={"instances": 3}), INSTALLATION))
     assert table["spark.master"] == "local[1]", "what is counted for a table in a log is on the disk of one pod"
 
 

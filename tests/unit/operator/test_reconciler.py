@@ -14,7 +14,7 @@ from flotilla_operator.metrics import Metrics
 from flotilla_operator.names import BROKER, FINALIZER, NODE, PIPELINE, POD, STATEFULSET, TOPIC
 from flotilla_operator.observation import GRACE_S, RELIST_S
 from flotilla_operator.pipeline_planner import DRIVER_PODS, EXECUTOR_PODS, PipelinePlanner
-from flotilla_operator.pipelines import driver
+from flotilla_operator.pipelines import driver_pod
 from flotilla_operator.pipelines.spec import DRIVER_LABELS, EXECUTOR_LABELS, read_pipeline
 from flotilla_operator.reconciler import Reconciler
 
@@ -134,7 +134,7 @@ class Stage:
             Metrics(),
             clock=lambda: self.now,
             now=lambda: NOW,
-            pipeline_defaults=INSTALLATION,
+            pipeline_installation=INSTALLATION,
         )
 
     def reconcile(self, later_s: float = 0.0) -> None:
@@ -172,8 +172,7 @@ def test_failed_event_neither_stops_actions_nor_hides_the_new_status(stage: Stag
     stage.reconcile()
     assert stage.control.asked == [("orders", {"owner": "Topic q/orders"})]
     assert stage.condition("orders") == ("False", "Creating")
-    cached = stage.cache.get(TOPIC, "orders")
-    assert cached is not None
+    (cached,) = stage.cache.all(TOPIC)
     assert cached["status"] == stage.kube.found[TOPIC][0]["status"]
 
 
@@ -377,7 +376,7 @@ def versioned(resource: dict[str, Any], version: int = 1) -> dict[str, Any]:
     return {**resource, "metadata": {**resource["metadata"], "resourceVersion": str(version)}}
 
 
-def driver_pod(name: str, owner: str, phase: str = "Running", **spec: object) -> dict[str, Any]:
+def driver_resource(name: str, owner: str, phase: str = "Running", **spec: object) -> dict[str, Any]:
     """A driver pod as the API server returns it."""
     return {
         "kind": "Pod",
@@ -408,7 +407,7 @@ def test_driver_is_not_created_from_an_outdated_cache(stage: Stage) -> None:
     stage.kube.found[PIPELINE] = [versioned(pipeline(mode="Stream", checkpoint=SHARED))]
     stage.reconcile()
     stage.kube.take()
-    stage.kube.found[DRIVER_PODS] = [driver_pod("elder-driver", "uid of elder")]  # without an event
+    stage.kube.found[DRIVER_PODS] = [driver_resource("elder-driver", "uid of elder")]  # without an event
     stage.reconcile()
     assert "create" not in [what for what, _ in stage.kube.take()]
     assert stage.condition("stats", of=PIPELINE) == ("False", "CheckpointInUse")
@@ -443,7 +442,7 @@ def test_pipeline_status_is_not_written_over_a_newer_version(stage: Stage) -> No
     newer = {**stage.kube.found[PIPELINE][0]["status"], "attempt": 7, "outcome": "Succeeded"}
     stage.kube.found[PIPELINE][0]["status"] = newer
     stage.kube.found[PIPELINE] = [versioned(stage.kube.found[PIPELINE][0], 9)]
-    stage.kube.found[DRIVER_PODS] = [driver_pod("stats-driver", "uid of stats")]
+    stage.kube.found[DRIVER_PODS] = [driver_resource("stats-driver", "uid of stats")]
     stage.cache.update(DRIVER_PODS, "ADDED", stage.kube.found[DRIVER_PODS][0])
     stage.kube.take()
     stage.reconcile()
@@ -486,7 +485,7 @@ def test_planning_error_keeps_the_backoff_of_pipelines(stage: Stage, monkeypatch
 def test_any_termination_message_leaves_other_resources_reconciled(stage: Stage, left: str) -> None:
     stage.kube.found[PIPELINE] = [versioned(pipeline()), versioned(pipeline("other"))]
     stage.kube.found[TOPIC] = [topic_resource()]
-    ended = driver_pod("stats-driver", "uid of stats", "Failed")
+    ended = driver_resource("stats-driver", "uid of stats", "Failed")
     ended["status"]["containerStatuses"] = [{"name": "spark-driver", "state": {"terminated": {"message": left}}}]
     stage.kube.found[DRIVER_PODS] = [ended]
     stage.reconcile()
@@ -498,7 +497,7 @@ def test_any_termination_message_leaves_other_resources_reconciled(stage: Stage,
 
 def test_foreign_pod_with_the_name_of_a_driver_is_reported(stage: Stage) -> None:
     stage.kube.found[PIPELINE] = [versioned(pipeline())]
-    foreign = driver_pod("stats-driver", "somebody")
+    foreign = driver_resource("stats-driver", "somebody")
     stage.kube.found[POD] = [{**foreign, "metadata": {**foreign["metadata"], "labels": {}}}]
     for _ in range(3):
         stage.reconcile()
@@ -509,8 +508,10 @@ def test_foreign_pod_with_the_name_of_a_driver_is_reported(stage: Stage) -> None
 def test_pending_driver_shows_the_warning_of_its_events(stage: Stage) -> None:
     stage.kube.found[PIPELINE] = [versioned(pipeline())]
     stage.reconcile()
-    pending = driver_pod("stats-driver", "uid of stats", "Pending", nodeName="node")
-    pending["metadata"]["annotations"][driver.SPEC_DIGEST] = driver.spec_digest(read_pipeline(pipeline(), INSTALLATION))
+    pending = driver_resource("stats-driver", "uid of stats", "Pending", nodeName="node")
+    pending["metadata"]["annotations"][driver_pod.SPEC_DIGEST] = driver_pod.spec_digest(
+        read_pipeline(pipeline(), INSTALLATION)
+    )
     stage.kube.found[DRIVER_PODS] = [pending]
     stage.kube.warnings["uid of stats-driver"] = 'FailedMount: configmap "jobs" not found'
     stage.reconcile(RELIST_S + 1)
@@ -523,9 +524,9 @@ def test_pending_driver_shows_the_warning_of_its_events(stage: Stage) -> None:
 def test_pending_executor_shows_the_warning_of_its_events(stage: Stage) -> None:
     stage.kube.found[PIPELINE] = [versioned(pipeline())]
     stage.reconcile()
-    running = driver_pod("stats-driver", "uid of stats")
+    running = driver_resource("stats-driver", "uid of stats")
     stage.kube.found[DRIVER_PODS] = [running]
-    pods = [driver_pod(f"stats-exec-{at}", "uid of stats-driver", "Pending", nodeName="node") for at in (1, 2)]
+    pods = [driver_resource(f"stats-exec-{at}", "uid of stats-driver", "Pending", nodeName="node") for at in (1, 2)]
     stage.kube.found[EXECUTOR_PODS] = pods
     for one in pods:
         stage.kube.warnings[one["metadata"]["uid"]] = 'FailedMount: secret "tokens" not found'

@@ -15,6 +15,7 @@ from flotilla_operator.brokers.scaling import Scaling
 from flotilla_operator.cluster_state import ClusterState
 from flotilla_operator.conditions import (
     FALSE,
+    MANAGERS_UNAVAILABLE,
     TRUE,
     UNKNOWN,
     Condition,
@@ -52,7 +53,7 @@ def running(instances: Sequence[BrokerInstance]) -> Condition:
 
 def updated(rollout: Rollout, *, is_rolling: bool) -> Condition:
     """Whether all pods match the spec. With update OnDelete, the message names the pods to delete."""
-    if not rollout.outdated and not rollout.waiting_for:
+    if not rollout.outdated and not rollout.waits:
         return Condition("Updated", TRUE, "Updated", "All brokers are up to date")
     names = join_names([one.name for one in rollout.outdated])
     if not is_rolling and names:
@@ -63,7 +64,7 @@ def updated(rollout: Rollout, *, is_rolling: bool) -> Condition:
         return Condition(
             "Updated", FALSE, "Replacing", f"The operator is replacing {rollout.next.name}{_pending(pending)}"
         )
-    return Condition("Updated", FALSE, "Waiting", f"The update waits {rollout.waiting_for}{_pending(names)}")
+    return Condition("Updated", FALSE, "Waiting", f"The update waits {rollout.waits}{_pending(names)}")
 
 
 def _pending(names: str) -> str:
@@ -83,7 +84,7 @@ def scaled(replicas: int, scaling: Scaling) -> Condition:
 def replicated(instances: Sequence[BrokerInstance], state: ClusterState | None, managers_error: str) -> Condition:
     """Whether no replica was lost with a disk. `managers_error` is why managers, which report it, are unavailable."""
     if state is None:
-        return Condition("FullyReplicated", UNKNOWN, "ManagersUnavailable", managers_error)
+        return Condition("FullyReplicated", UNKNOWN, MANAGERS_UNAVAILABLE, managers_error)
     lost = [
         describe_loss(one, broker, state)
         for one in instances

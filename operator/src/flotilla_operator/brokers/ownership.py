@@ -1,7 +1,7 @@
 """Ownership of child objects: an object of the same name that does not belong to Flotilla is left unchanged. Pure.
 
-An object belongs to Flotilla if it has the same owner, or the labels of children. Objects of a chart without an
-operator, and objects left by a resource of the same name, have these labels.
+An object belongs to Flotilla if it has the same owner, or the labels of children. Objects of chart 0.1, which had
+no operator, and objects left by a resource of the same name, have these labels.
 """
 
 from collections.abc import Mapping

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flotilla_operator.brokers import conditions, scaling, status
+from flotilla_operator.brokers.addresses import domain_of
 from flotilla_operator.brokers.children import make_children, statefulset
 from flotilla_operator.brokers.instances import BrokerInstance, find_instances, rack_of
 from flotilla_operator.brokers.ownership import describe_foreign_owner
 from flotilla_operator.brokers.pods import Pod, read_pods
 from flotilla_operator.brokers.rollout import Rollout, plan_rollout
-from flotilla_operator.brokers.spec import SET_LABEL, BrokerDefaults, BrokerSet, read_broker_set
+from flotilla_operator.brokers.spec import SET_LABEL, BrokerInstallation, BrokerSet, read_broker_set
 from flotilla_operator.cluster_state import ClusterState
 from flotilla_operator.conditions import build_status
 from flotilla_operator.plans import Action, Apply, Delete, EmitEvent, Evict, Label, Plan, PutBroker
@@ -28,7 +29,7 @@ ORDINALS_MAX = 100  # as in the CRD
 class BrokerSetObservation:
     """Observed state that a plan depends on, besides the resource."""
 
-    cluster: BrokerDefaults
+    installation: BrokerInstallation
     statefulset: Resource | None
     pods: tuple[Resource, ...] = ()  # all broker pods of the cluster
     nodes: Mapping[str, Resource] = field(default_factory=dict, hash=False)
@@ -43,7 +44,7 @@ def plan_broker_set(resource: Resource, observed: BrokerSetObservation, now: str
     """Plan for one resource. `now` is the time in the format of Kubernetes."""
     if "deletionTimestamp" in resource["metadata"]:
         return Plan()
-    desired = read_broker_set(resource, observed.cluster)
+    desired = read_broker_set(resource, observed.installation)
     pods = read_pods(observed.pods, desired.name)
     existing = observed.statefulset
     current = _count_ordinals(desired, existing, pods, observed.state)
@@ -81,7 +82,7 @@ def _count_ordinals(
 
 
 def _adopt(desired: BrokerSet, pods: tuple[Pod, ...]) -> list[Action]:
-    """Label pods of a chart without an operator."""
+    """Label pods of chart 0.1, which had no operator."""
     return [Label(one.name, {SET_LABEL: desired.name}) for one in pods if SET_LABEL not in one.labels]
 
 
@@ -109,7 +110,7 @@ def _rollout(
 ) -> Rollout:
     """Plan the rolling update. The revision is valid only if the StatefulSet controller has seen the last change."""
     if existing is None:
-        return Rollout(waiting_for="for the StatefulSet to be created", is_known=False)
+        return Rollout(waits="for the StatefulSet to be created", is_known=False)
     seen = existing.get("status") or {}
     is_seen = seen.get("observedGeneration") == existing["metadata"].get("generation")
     is_seen = is_seen and statefulset.is_applied(existing, statefulset_manifest)
@@ -128,9 +129,11 @@ def _register_racks(
     desired: BrokerSet, instances: tuple[BrokerInstance, ...], nodes: Mapping[str, Resource]
 ) -> list[Action]:
     """Register the racks of brokers that managers do not know yet."""
+    if desired.topology_key is None:
+        return []
     actions: list[Action] = []
-    for instance in instances if desired.topology_key is not None else ():
-        rack, broker = rack_of(instance, desired.topology_key or "", nodes), instance.broker
+    for instance in instances:
+        rack, broker = rack_of(instance, desired.topology_key, nodes), instance.broker
         if rack is not None and broker is not None and not broker.removed and broker.rack != rack:
             body = {"rack": rack, "wanted": instance.ordinal < desired.replicas, "cordoned": broker.cordoned}
             actions.append(PutBroker(broker.id, body, broker.pod))
@@ -143,7 +146,7 @@ def _remove_gone(
     if state is None:
         return ()
     hosts = frozenset(desired.host(one.name) for one in instances)
-    suffix = f".{desired.name}.{desired.namespace}.svc"
+    suffix = f".{domain_of(desired.name, desired.namespace)}"
     return scaling.plan_removals(state.brokers, hosts, suffix, state)
 
 

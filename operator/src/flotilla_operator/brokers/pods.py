@@ -38,7 +38,7 @@ class Pod:
 
 
 def read_pods(resources: Sequence[Resource], set_name: str) -> tuple[Pod, ...]:
-    """Find the pods of a set by name: pods of a chart without an operator have no label for it."""
+    """Find the pods of a set by name: pods of chart 0.1, which had no operator, have no label for it."""
     found = [_read(one, set_name) for one in resources]
     return tuple(sorted((one for one in found if one is not None), key=lambda one: one.ordinal))
 

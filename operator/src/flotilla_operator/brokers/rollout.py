@@ -22,14 +22,14 @@ class Rollout:
 
     outdated: tuple[BrokerInstance, ...] = ()
     next: BrokerInstance | None = None
-    waiting_for: str = ""  # completes "The update waits …"
+    waits: str = ""  # completes "The update waits …"
     is_known: bool = True  # whether the StatefulSet controller has processed the spec
 
 
 def plan_rollout(instances: tuple[BrokerInstance, ...], revision: str | None, state: ClusterState | None) -> Rollout:
     """Choose the next broker. `revision` is that of updated pods; None if the StatefulSet controller has not set it."""
     if revision is None:
-        return Rollout(waiting_for="for the StatefulSet controller", is_known=False)
+        return Rollout(waits="for the StatefulSet controller", is_known=False)
     outdated = tuple(one for one in instances if one.pod is not None and one.pod.revision != revision)
     if not outdated:
         return Rollout()
@@ -39,9 +39,9 @@ def plan_rollout(instances: tuple[BrokerInstance, ...], revision: str | None, st
     not_serving = _find_not_serving(instances, outdated, state)
     if not_serving is not None:
         return Rollout(outdated, not_serving)
-    waiting_for = _find_obstacle(instances, state)
-    if waiting_for or state is None:
-        return Rollout(outdated, None, waiting_for)
+    waits = _find_obstacle(instances, state)
+    if waits or state is None:
+        return Rollout(outdated, None, waits)
     return Rollout(outdated, _find_fewest_leaders(outdated, state))
 
 

@@ -6,9 +6,10 @@ are marked as not wanted: managers place no replicas on them.
 
 from dataclasses import dataclass
 
+from flotilla_operator.brokers.addresses import set_of
 from flotilla_operator.brokers.instances import FAILED, PENDING, BrokerInstance
 from flotilla_operator.cluster_state import Broker, ClusterState
-from flotilla_operator.conditions import count, join_names
+from flotilla_operator.conditions import MANAGERS_UNAVAILABLE, count, join_names
 from flotilla_operator.plans import Action, PutBroker, RemoveBroker
 
 
@@ -30,7 +31,7 @@ def plan_scaling(
         return Scaling(desired, _update_brokers(instances, desired, state))
     if state is None:
         text = "The scale-down waits for managers, which are unavailable"
-        return Scaling(current, (), (text,), "ManagersUnavailable")
+        return Scaling(current, (), (text,), MANAGERS_UNAVAILABLE)
     surplus = [one for one in instances if desired <= one.ordinal < current]
     kept = [one for one in surplus if not _is_removable(one, state)]
     replicas = max((one.ordinal + 1 for one in kept), default=desired)
@@ -75,8 +76,8 @@ def plan_orphans(state: ClusterState, namespace: str, sets: frozenset[str], pods
     """Remove brokers of deleted sets that hold no replicas: managers would wait for them when a topic is created."""
 
     def is_orphan(one: Broker) -> bool:
-        name, _, suffix = one.host.removeprefix(f"{one.pod}.").partition(".")
-        return suffix == f"{namespace}.svc" and name not in sets and one.pod not in pods
+        set_name = set_of(one.host, namespace)
+        return set_name is not None and set_name not in sets and one.pod not in pods
 
     return tuple(
         RemoveBroker(one.id, one.pod)

@@ -1,9 +1,10 @@
-"""The spec of a Broker, and the settings of the cluster that it belongs to. Pure."""
+"""The spec of a Broker, and the properties of its installation. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flotilla_operator.brokers.addresses import host_of
 from flotilla_operator.names import COMPONENT, GROUP, INSTANCE, MANAGED_BY, NAME, OPERATOR, PART_OF
 
 SET_LABEL = f"{GROUP}/broker"  # name of the set of a pod
@@ -15,22 +16,22 @@ Resource = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerDefaults:
-    """Settings of all brokers of an installation, from the settings of the operator."""
+class BrokerInstallation:
+    """Properties of the installation that all its brokers have in common, from the settings of the operator."""
 
-    name: str
+    name: str  # of the cluster
     namespace: str
     image: str
-    instance: str = "flotilla"  # the value of app.kubernetes.io/instance
-    app: str = "flotilla"  # the value of app.kubernetes.io/name
-    image_pull_policy: str = "IfNotPresent"
-    image_pull_secrets: tuple[str, ...] = ()
-    managers: tuple[str, ...] = ()  # base URLs
-    auth: str = "on"
-    secret: str = "flotilla-secret"  # noqa: S105 - the name of a Secret
-    secret_key: str = "secret"  # noqa: S105 - the name of its key
-    tls_secret: str | None = None
-    tls_peers: bool = True
+    instance: str  # the value of app.kubernetes.io/instance
+    app: str  # the value of app.kubernetes.io/name
+    image_pull_policy: str
+    image_pull_secrets: tuple[str, ...]
+    managers: tuple[str, ...]  # base URLs
+    auth: str
+    secret: str  # name of a Secret
+    secret_key: str  # key in it
+    tls_secret: str | None  # name of the Secret with certificates; None without TLS
+    tls_peers: bool
 
     @property
     def labels(self) -> dict[str, str]:
@@ -44,7 +45,7 @@ class BrokerSet:
 
     name: str
     uid: str
-    cluster: BrokerDefaults
+    installation: BrokerInstallation
     replicas: int = 3
     image: str = ""
     image_pull_policy: str = "IfNotPresent"
@@ -61,12 +62,12 @@ class BrokerSet:
     @property
     def namespace(self) -> str:
         """Namespace of the set."""
-        return self.cluster.namespace
+        return self.installation.namespace
 
     @property
     def selector(self) -> dict[str, str]:
         """Labels of the pods of the set, and of no other pods."""
-        return {**self.cluster.labels, SET_LABEL: self.name}
+        return {**self.installation.labels, SET_LABEL: self.name}
 
     @property
     def labels(self) -> dict[str, str]:
@@ -79,7 +80,7 @@ class BrokerSet:
 
     def host(self, pod: str) -> str:
         """Return the host name under which the broker of a pod registers."""
-        return f"{pod}.{self.name}.{self.namespace}.svc"
+        return host_of(pod, self.name, self.namespace)
 
     @property
     def owner(self) -> dict[str, Any]:
@@ -94,17 +95,17 @@ class BrokerSet:
         }
 
 
-def read_broker_set(resource: Resource, cluster: BrokerDefaults) -> BrokerSet:
+def read_broker_set(resource: Resource, installation: BrokerInstallation) -> BrokerSet:
     """Read a resource that the API server has validated."""
     metadata, spec = resource["metadata"], resource.get("spec") or {}
     storage, claims = spec.get("storage") or {}, spec.get("claimRetention") or {}
     return BrokerSet(
         name=metadata["name"],
         uid=metadata["uid"],
-        cluster=cluster,
+        installation=installation,
         replicas=spec.get("replicas", 3),
-        image=spec.get("image") or cluster.image,
-        image_pull_policy=spec.get("imagePullPolicy") or cluster.image_pull_policy,
+        image=spec.get("image") or installation.image,
+        image_pull_policy=spec.get("imagePullPolicy") or installation.image_pull_policy,
         is_rolling=spec.get("update", ROLLING) == ROLLING,
         size=storage.get("size", "10Gi"),
         storage_class=storage.get("storageClass"),
@@ -126,7 +127,7 @@ def spread(desired: BrokerSet) -> list[dict[str, Any]]:
             "maxSkew": 1,
             "topologyKey": key,
             "whenUnsatisfiable": spread_over.get(what, "ScheduleAnyway"),
-            "labelSelector": {"matchLabels": desired.cluster.labels},
+            "labelSelector": {"matchLabels": desired.installation.labels},
         }
         for what, key in keys.items()
         if spread_over.get(what) != _NO_SPREAD

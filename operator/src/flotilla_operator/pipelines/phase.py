@@ -42,44 +42,44 @@ def count_executors(pods: Iterable[Pod]) -> dict[str, Executors]:
     return found
 
 
-def phase_of_driver(record: RunState, pod: Pod, executors: Executors) -> Phase:
+def phase_of_driver(run_state: RunState, pod: Pod, executors: Executors) -> Phase:
     """Return the phase while a driver pod exists."""
-    if pod.is_terminating or record.stopping is not None:
-        return Phase(STOPPING, STOPPING, f"The driver is being stopped: {record.stopping or 'Its pod was deleted'}")
+    if pod.is_terminating or run_state.stopping is not None:
+        return Phase(STOPPING, STOPPING, f"The driver is being stopped: {run_state.stopping or 'Its pod was deleted'}")
     if pod.phase == RUNNING:
-        return _running(record, executors)
+        return _running(run_state, executors)
     if pod.start_error is not None:
-        return Phase(STARTING, "NotStarting", f"{_attempt(record)} cannot start: {pod.start_error}")
-    return Phase(STARTING, STARTING, f"{_attempt(record)} is starting")
+        return Phase(STARTING, "NotStarting", f"{_attempt(run_state)} cannot start: {pod.start_error}")
+    return Phase(STARTING, STARTING, f"{_attempt(run_state)} is starting")
 
 
-def _running(record: RunState, executors: Executors) -> Phase:
+def _running(run_state: RunState, executors: Executors) -> Phase:
     """Return the phase while a driver runs: without any executor it makes no progress."""
     if executors.start_error is None:
-        return Phase(RUNNING, RUNNING, f"{_attempt(record)} is running")
+        return Phase(RUNNING, RUNNING, f"{_attempt(run_state)} is running")
     if executors.running == 0:
-        return Phase(RUNNING, "NoExecutors", f"{_attempt(record)} has no running executors: {executors.start_error}")
-    text = f"{_attempt(record)} is running with fewer executors than requested: {executors.start_error}"
+        return Phase(RUNNING, "NoExecutors", f"{_attempt(run_state)} has no running executors: {executors.start_error}")
+    text = f"{_attempt(run_state)} is running with fewer executors than requested: {executors.start_error}"
     return Phase(RUNNING, RUNNING, text)
 
 
 def phase_between_drivers(
-    desired: PipelineSpec, record: RunState, checkpoint_conflict: str | None, rejection: str | None
+    desired: PipelineSpec, run_state: RunState, checkpoint_conflict: str | None, rejection: str | None
 ) -> Phase:
     """Return the phase while no driver pod exists. `checkpoint_conflict` describes another user of the checkpoint."""
     if desired.is_suspended:
         return _suspended(desired)
-    if record.retry_at is not None:
-        end = f"failed: {record.failure}" if record.failure else "ended"
-        text = f"{_attempt(record)} {end}; the next attempt starts at {record.retry_at}"
-        return Phase(WAITING, "BackingOff" if record.failure else WAITING, text)
-    if is_start_pending(record):
+    if run_state.retry_at is not None:
+        end = f"failed: {run_state.failure}" if run_state.failure else "ended"
+        text = f"{_attempt(run_state)} {end}; the next attempt starts at {run_state.retry_at}"
+        return Phase(WAITING, "BackingOff" if run_state.failure else WAITING, text)
+    if is_start_pending(run_state):
         if checkpoint_conflict is not None:
             return Phase(WAITING, "CheckpointInUse", checkpoint_conflict)
         if rejection is not None:
             return Phase(WAITING, "Rejected", rejection)
-        return Phase(STARTING, STARTING, f"{_attempt(record)} is starting")
-    return _after(desired, record)
+        return Phase(STARTING, STARTING, f"{_attempt(run_state)} is starting")
+    return _after(desired, run_state)
 
 
 def _suspended(desired: PipelineSpec) -> Phase:
@@ -90,14 +90,14 @@ def _suspended(desired: PipelineSpec) -> Phase:
     return Phase(SUSPENDED, SUSPENDED, f"The Pipeline is suspended{kept}")
 
 
-def _after(desired: PipelineSpec, record: RunState) -> Phase:
+def _after(desired: PipelineSpec, run_state: RunState) -> Phase:
     """Return the phase after a run, or before the first one."""
-    if record.outcome == FAILED:
-        return Phase(FAILED, FAILED, f"{_attempt(record)} failed: {record.failure}")
+    if run_state.outcome == FAILED:
+        return Phase(FAILED, FAILED, f"{_attempt(run_state)} failed: {run_state.failure}")
     if desired.cron is not None:
-        text = f"Run {record.run} succeeded" if record.run else "No run has been due yet"
+        text = f"Run {run_state.run} succeeded" if run_state.run else "No run has been due yet"
         return Phase(WAITING, _SCHEDULED, text)
-    return Phase(SUCCEEDED, SUCCEEDED, f"{_attempt(record)} succeeded")
+    return Phase(SUCCEEDED, SUCCEEDED, f"{_attempt(run_state)} succeeded")
 
 
 def ready_condition(phase: Phase) -> Condition:
@@ -106,5 +106,5 @@ def ready_condition(phase: Phase) -> Condition:
     return Condition("Ready", TRUE if is_ready else FALSE, phase.reason, phase.message)
 
 
-def _attempt(record: RunState) -> str:
-    return f"Attempt {record.attempt} of run {record.run}"
+def _attempt(run_state: RunState) -> str:
+    return f"Attempt {run_state.attempt} of run {run_state.run}"

@@ -1,6 +1,6 @@
 """Plan for a Pipeline resource. Pure.
 
-A plan either changes the record in the status, or acts on the recorded state, never both. See `states`. The exception
+A plan either changes the run state in the status, or acts on the recorded one, never both. See `states`. The exception
 is a suspended Pipeline with an invalid spec: its driver is stopped without a record of the reason.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from flotilla_operator.cluster_state import ClusterState
 from flotilla_operator.conditions import FALSE, TRUE, Condition, build_status
-from flotilla_operator.pipelines import driver, progress, schedule, states
+from flotilla_operator.pipelines import driver_pod, progress, schedule, states
 from flotilla_operator.pipelines.phase import (
     WAITING,
     Executors,
@@ -21,7 +21,14 @@ from flotilla_operator.pipelines.phase import (
     ready_condition,
 )
 from flotilla_operator.pipelines.progress import Progress
-from flotilla_operator.pipelines.spec import PipelineDefaults, PipelineSpec, Resource, check, parse_time, read_pipeline
+from flotilla_operator.pipelines.spec import (
+    PipelineInstallation,
+    PipelineSpec,
+    Resource,
+    check,
+    parse_time,
+    read_pipeline,
+)
 from flotilla_operator.pipelines.states import Pod, RunState
 from flotilla_operator.plans import Action, Apply, Create, Delete, Plan
 
@@ -30,7 +37,7 @@ from flotilla_operator.plans import Action, Apply, Create, Delete, Plan
 class PipelineObservation:
     """Observed state that a plan depends on, besides the resource."""
 
-    installation: PipelineDefaults
+    installation: PipelineInstallation
     drivers: Mapping[str, Pod] = field(default_factory=dict)  # all driver pods, by name
     executors: Mapping[str, Executors] = field(default_factory=dict)  # by the UID of their driver
     conflict: str | None = None  # an older Pipeline with the same checkpoint
@@ -86,27 +93,27 @@ def _plan(resource: Resource, desired: PipelineSpec, observed: PipelineObservati
 
 
 def _plan_actions(
-    desired: PipelineSpec, record: RunState, pod: Pod | None, observed: PipelineObservation, now: str
+    desired: PipelineSpec, run_state: RunState, pod: Pod | None, observed: PipelineObservation, now: str
 ) -> tuple[Action, ...]:
     now_at = parse_time(now)
     if pod is not None:
-        is_over = pod.uid == record.ended_uid
-        is_next = is_over and states.start_attempt(desired, record, now_at) != record
-        if not pod.is_terminating and (is_next or (not is_over and record.stopping is not None)):
+        is_over = pod.uid == run_state.ended_uid
+        is_next = is_over and states.start_attempt(desired, run_state, now_at) != run_state
+        if not pod.is_terminating and (is_next or (not is_over and run_state.stopping is not None)):
             return (Delete("Pod", pod.name, pod.uid),)
-        return _plan_maintenance(desired, record, is_over=is_over, now=now)
-    if desired.is_suspended or not states.is_start_pending(record):
-        return _plan_maintenance(desired, record, is_over=True, now=now)
+        return _plan_maintenance(desired, run_state, is_over=is_over, now=now)
+    if desired.is_suspended or not states.is_start_pending(run_state):
+        return _plan_maintenance(desired, run_state, is_over=True, now=now)
     if _find_checkpoint_conflict(desired, observed) is not None:
         return _apply_claim(desired, is_needed=False)
-    made = Create(driver.make(desired, record.run, record.attempt), must_be_owned=True)
+    made = Create(driver_pod.make(desired, run_state.run, run_state.attempt), must_be_owned=True)
     return (*_apply_claim(desired, is_needed=True), made)
 
 
-def _plan_maintenance(desired: PipelineSpec, record: RunState, *, is_over: bool, now: str) -> tuple[Action, ...]:
+def _plan_maintenance(desired: PipelineSpec, run_state: RunState, *, is_over: bool, now: str) -> tuple[Action, ...]:
     """Plan while a driver runs, or none is due."""
-    expiry = _plan_expiry(desired, record, now) if is_over else ()
-    return expiry or (_apply_claim(desired, is_needed=not is_over) if record.run > 0 else ())
+    expiry = _plan_expiry(desired, run_state, now) if is_over else ()
+    return expiry or (_apply_claim(desired, is_needed=not is_over) if run_state.run > 0 else ())
 
 
 def _apply_claim(desired: PipelineSpec, *, is_needed: bool) -> tuple[Action, ...]:
@@ -114,15 +121,15 @@ def _apply_claim(desired: PipelineSpec, *, is_needed: bool) -> tuple[Action, ...
 
     A deleted claim is created again only when a driver needs it.
     """
-    volume = driver.make_claim(desired)
+    volume = driver_pod.make_claim(desired)
     return () if volume is None else (Apply(volume, if_exists=not is_needed),)
 
 
-def _plan_expiry(desired: PipelineSpec, record: RunState, now: str) -> tuple[Action, ...]:
+def _plan_expiry(desired: PipelineSpec, run_state: RunState, now: str) -> tuple[Action, ...]:
     """Delete the Pipeline when its time to live is over."""
-    if desired.ttl_s is None or record.outcome is None or record.finished_at is None:
+    if desired.ttl_s is None or run_state.outcome is None or run_state.finished_at is None:
         return ()
-    if parse_time(record.finished_at) + timedelta(seconds=desired.ttl_s) > parse_time(now):
+    if parse_time(run_state.finished_at) + timedelta(seconds=desired.ttl_s) > parse_time(now):
         return ()
     return (Delete("Pipeline", desired.name, desired.uid),)
 
@@ -139,21 +146,26 @@ def _find_checkpoint_conflict(desired: PipelineSpec, observed: PipelineObservati
     return f"The checkpoint is still in use by pod {found}" if found is not None else None
 
 
-def _phase(desired: PipelineSpec, record: RunState, pod: Pod | None, observed: PipelineObservation) -> Phase:
-    if pod is not None and pod.uid != record.ended_uid:
-        return phase_of_driver(record, pod, observed.executors.get(pod.uid, Executors()))
-    return phase_between_drivers(desired, record, _find_checkpoint_conflict(desired, observed), observed.rejection)
+def _phase(desired: PipelineSpec, run_state: RunState, pod: Pod | None, observed: PipelineObservation) -> Phase:
+    if pod is not None and pod.uid != run_state.ended_uid:
+        return phase_of_driver(run_state, pod, observed.executors.get(pod.uid, Executors()))
+    return phase_between_drivers(desired, run_state, _find_checkpoint_conflict(desired, observed), observed.rejection)
 
 
 def _build_status(
-    resource: Resource, desired: PipelineSpec, record: RunState, phase: Phase, observed: PipelineObservation, now: str
+    resource: Resource,
+    desired: PipelineSpec,
+    run_state: RunState,
+    phase: Phase,
+    observed: PipelineObservation,
+    now: str,
 ) -> dict[str, Any]:
     before, pod = resource.get("status") or {}, observed.drivers.get(desired.driver)
     own_pod = pod if pod is not None and pod.owner == desired.uid else None
     reported = (observed.progress or own_pod.termination.progress) if own_pod is not None else None
     status_fields = {
         "phase": phase.name,
-        **states.write_run_state(record),
+        **states.write_run_state(run_state),
         **progress.status_fields(reported, before, observed.state),
         **({"driver": desired.driver} if pod is not None else {}),
         **_count(own_pod, observed),

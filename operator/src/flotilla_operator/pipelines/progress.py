@@ -95,8 +95,10 @@ def _lag(offsets: Mapping[str, Mapping[str, int]], state: ClusterState | None) -
     total = 0
     for name in offsets:
         topic = state.topics_by_name.get(name)
-        for one in topic.partitions if topic is not None else ():
-            reported = [state.replicas.get((topic.id, one.index, member)) for member in one.members]  # type: ignore[union-attr]
+        if topic is None:
+            continue
+        for one in topic.partitions:
+            reported = [state.replicas.get((topic.id, one.index, member)) for member in one.members]
             known = [replica for replica in reported if replica is not None]
             if not known:
                 return None  # restarted managers have no reports yet

@@ -1,4 +1,4 @@
-"""The spec of a Pipeline, and the settings of all Pipelines of an installation. Pure."""
+"""The spec of a Pipeline, and the properties of its installation. Pure."""
 
 import hashlib
 import re
@@ -27,43 +27,43 @@ _RETRIES = 3
 # Without a schedule, a change of these fields starts a new run.
 RUN_FIELDS = ("application", "topics", "arguments", "mode", "image", "env")
 # Set by the operator: the spec has a field for it, or it would give pods more permissions.
-_RESERVED = (
+_RESERVED_PROPERTIES = {"spark.kubernetes.allocation.pods.allocator"}
+_RESERVED_PREFIXES = (
     "spark.driver.bindAddress",
     "spark.driver.blockManager.port",
     "spark.driver.host",
-    "spark.driver.memory",
+    "spark.driver.memory",  # and spark.driver.memoryOverhead
     "spark.driver.port",
     "spark.executor.cores",
     "spark.executor.instances",
-    "spark.executor.memory",
-    "spark.kubernetes.allocation.pods.allocator",
+    "spark.executor.memory",  # and spark.executor.memoryOverhead
     "spark.kubernetes.",
     "spark.master",
     "spark.submit.",
 )
-_SET_VARIABLES = {"POD_IP", "SPARK_PROPERTIES", "SPARK_EXECUTOR_TEMPLATE"}  # and FLOTILLA_*
-_SET_ARGUMENTS = {"--checkpoint", "--once", "--run-id"}
+_ALLOWED_PREFIXES = ("spark.kubernetes.allocation.", "spark.kubernetes.local.dirs.")  # within the reserved ones
+_OPERATOR_VARIABLES = {"POD_IP", "SPARK_PROPERTIES", "SPARK_EXECUTOR_TEMPLATE"}  # and FLOTILLA_*
+_OPERATOR_ARGUMENTS = {"--checkpoint", "--once", "--run-id"}
 _OUTPUTS = {"--to-topic", "--to-parquet"}  # outputs of log_stats besides its log
 _PROPERTY = re.compile(r"spark\.[A-Za-z0-9_.-]+")
-_NOT_RESERVED = ("spark.kubernetes.allocation.", "spark.kubernetes.local.dirs.")
 
 Resource = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PipelineDefaults:
-    """Settings of all Pipelines of an installation, from the settings of the operator."""
+class PipelineInstallation:
+    """Properties of the installation that all its Pipelines have in common, from the settings of the operator."""
 
     namespace: str
     instance: str
     app: str
     url: str  # of the client API
     image: str | None  # None if Spark is disabled
-    image_pull_policy: str = "IfNotPresent"
-    image_pull_secrets: tuple[str, ...] = ()
-    driver_account: str = "flotilla-spark"
-    executor_account: str = "default"
-    tls_secret: str | None = None  # only its key ca.crt is mounted
+    image_pull_policy: str
+    image_pull_secrets: tuple[str, ...]
+    driver_account: str
+    executor_account: str
+    tls_secret: str | None  # only its key ca.crt is mounted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class PipelineSpec:
     uid: str
     generation: int
     created_at: str
-    installation: PipelineDefaults
+    installation: PipelineInstallation
     application: Mapping[str, Any]
     mode: str
     restart: Restart
@@ -102,7 +102,7 @@ class PipelineSpec:
     @property
     def driver(self) -> str:
         """Name of the driver pod, the same in all attempts, so that there are never two."""
-        return f"{self.name}-driver"
+        return driver_name(self.name)
 
     @property
     def claim(self) -> str | None:
@@ -156,7 +156,7 @@ class PipelineSpec:
         }
 
 
-def read_pipeline(resource: Resource, installation: PipelineDefaults) -> PipelineSpec:
+def read_pipeline(resource: Resource, installation: PipelineInstallation) -> PipelineSpec:
     """Read a resource that the API server has validated. `check` validates the rest."""
     metadata, spec = resource["metadata"], resource.get("spec") or {}
     mode, restart = spec.get("mode", BATCH), spec.get("restart") or {}
@@ -204,12 +204,12 @@ def _check_settings(spec: Mapping[str, Any]) -> None:
         raise ValueError(
             f"spec.sparkConf contains properties that the operator sets; remove them: {', '.join(reserved)}"
         )
-    taken = sorted(one["name"] for one in spec.get("env") or () if _is_set_variable(one["name"]))
+    taken = sorted(one["name"] for one in spec.get("env") or () if _is_operator_variable(one["name"]))
     if taken:
         raise ValueError(f"spec.env contains variables that the operator sets; remove them: {', '.join(taken)}")
     if "builtIn" not in (spec.get("application") or {}):
         return
-    fixed = [one for one in spec.get("arguments") or () if one.partition("=")[0] in _SET_ARGUMENTS]
+    fixed = [one for one in spec.get("arguments") or () if one.partition("=")[0] in _OPERATOR_ARGUMENTS]
     if fixed:
         why = "which the operator sets from mode, checkpoint and run; remove it"
         raise ValueError(f"spec.arguments contains {fixed[0]}, {why}")
@@ -224,6 +224,16 @@ def has_stored_output(spec: Mapping[str, Any]) -> bool:
     """
     names = {one.partition("=")[0] for one in spec.get("arguments") or ()}
     return (spec.get("application") or {}).get("builtIn") != "log_stats" or bool(names & _OUTPUTS)
+
+
+def runs_in_driver_only(spec: Mapping[str, Any]) -> bool:
+    """Whether a Pipeline has no executors: without stored output, log_stats prints its table in the driver."""
+    return not has_stored_output(spec)
+
+
+def driver_name(pipeline: str) -> str:
+    """Return the name of the driver pod of a Pipeline."""
+    return f"{pipeline}-driver"
 
 
 def checkpoint_of(resource: Resource) -> str | None:
@@ -258,9 +268,11 @@ def parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _is_set_variable(name: str) -> bool:
-    return name in _SET_VARIABLES or name.startswith("FLOTILLA_")
+def _is_operator_variable(name: str) -> bool:
+    return name in _OPERATOR_VARIABLES or name.startswith("FLOTILLA_")
 
 
 def _is_reserved(name: str) -> bool:
-    return name in _RESERVED or (name.startswith(_RESERVED) and not name.startswith(_NOT_RESERVED))
+    return name in _RESERVED_PROPERTIES or (
+        name.startswith(_RESERVED_PREFIXES) and not name.startswith(_ALLOWED_PREFIXES)
+    )

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from flotilla_operator.brokers.pods import failure_of
-from flotilla_operator.pipelines import driver, schedule
+from flotilla_operator.pipelines import driver_pod, schedule
 from flotilla_operator.pipelines.progress import TerminationMessage, read_termination_message
 from flotilla_operator.pipelines.spec import (
     ALWAYS,
@@ -67,9 +67,9 @@ def read_run_state(status: Mapping[str, Any]) -> RunState:
     return RunState(**{name: status[key] for name, key in _NAMES.items() if status.get(key) is not None})
 
 
-def write_run_state(record: RunState) -> dict[str, Any]:
+def write_run_state(run_state: RunState) -> dict[str, Any]:
     """Write the state of the run as fields of a status."""
-    return {key: getattr(record, name) for name, key in _NAMES.items() if getattr(record, name) is not None}
+    return {key: getattr(run_state, name) for name, key in _NAMES.items() if getattr(run_state, name) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +117,8 @@ def read_pod(resource: Resource) -> Pod:
         uid=metadata["uid"],
         owner=next((one["uid"] for one in metadata.get("ownerReferences") or () if one.get("controller")), None),
         phase=phase,
-        pod_spec_digest=annotations.get(driver.SPEC_DIGEST),
-        mode=annotations.get(driver.MODE),
+        pod_spec_digest=annotations.get(driver_pod.SPEC_DIGEST),
+        mode=annotations.get(driver_pod.MODE),
         checkpoint=annotations.get(CHECKPOINT),
         address=status.get("podIP"),
         is_terminating="deletionTimestamp" in metadata,
@@ -183,7 +183,7 @@ def stop_reason(desired: PipelineSpec, pod: Pod) -> str | None:
     if desired.is_suspended:
         return "The Pipeline is suspended"
     may_be_replaced = STREAM in {desired.mode, pod.mode} or pod.phase == PENDING  # a running batch is not interrupted
-    if may_be_replaced and pod.pod_spec_digest != driver.spec_digest(desired):
+    if may_be_replaced and pod.pod_spec_digest != driver_pod.spec_digest(desired):
         return "The spec has changed"
     return None
 
@@ -217,17 +217,16 @@ def is_retried(desired: PipelineSpec, failures: int) -> bool:
 
 
 def start_attempt(desired: PipelineSpec, before: RunState, now: datetime) -> RunState:
-    """Record a new run or the next attempt, if it is due; otherwise return the record unchanged."""
+    """Record a new run or the next attempt, if it is due; otherwise return the state unchanged."""
     if desired.is_suspended:
         return before
-    due = due_run(desired, before, now)
-    if due is not None:
+    if is_run_due(desired, before, now):
         return RunState(
             run=before.run + 1,
             attempt=1,
             run_fingerprint=desired.fingerprint,
             generation=desired.generation,
-            due_at=due or before.due_at,
+            due_at=scheduled_time(desired, before, now) or before.due_at,
             ended_uid=before.ended_uid,
         )
     is_due = before.outcome is None and before.retry_at is not None and parse_time(before.retry_at) <= now
@@ -237,26 +236,33 @@ def start_attempt(desired: PipelineSpec, before: RunState, now: datetime) -> Run
     return replace(after, generation=desired.generation, failures=before.failures if is_due else 0)
 
 
-def is_retried_after_change(desired: PipelineSpec, record: RunState) -> bool:
+def is_retried_after_change(desired: PipelineSpec, run_state: RunState) -> bool:
     """Whether a failed run is retried because its spec has changed, e.g. with more memory."""
-    is_failed = record.outcome == FAILED and desired.cron is None
-    return is_failed and record.generation not in {None, desired.generation}
+    is_failed = run_state.outcome == FAILED and desired.cron is None
+    return is_failed and run_state.generation not in {None, desired.generation}
 
 
-def due_run(desired: PipelineSpec, before: RunState, now: datetime) -> str | None:
-    """Return the scheduled time of a run that is due, or None if none is due. Without a schedule, it is empty."""
+def is_run_due(desired: PipelineSpec, before: RunState, now: datetime) -> bool:
+    """Whether a new run is due: by the schedule, or without one, because the spec of the run has changed."""
     if desired.cron is None:
-        return "" if before.run_fingerprint != desired.fingerprint else None
-    if before.run > 0 and before.outcome is None:
+        return before.run_fingerprint != desired.fingerprint
+    return scheduled_time(desired, before, now) is not None
+
+
+def scheduled_time(desired: PipelineSpec, before: RunState, now: datetime) -> str | None:
+    """Return the scheduled time of the run that is due; None if none is due, or there is no schedule."""
+    if desired.cron is None or (before.run > 0 and before.outcome is None):
         return None
     since = before.due_at or before.finished_at or desired.created_at
     found = schedule.last_due(desired.cron, parse_time(since), now)
     return _text(found) if found is not None else None
 
 
-def is_start_pending(record: RunState) -> bool:
+def is_start_pending(run_state: RunState) -> bool:
     """Whether an attempt is recorded that has no driver yet."""
-    return record.run > 0 and record.outcome is None and record.driver_uid is None and record.retry_at is None
+    return (
+        run_state.run > 0 and run_state.outcome is None and run_state.driver_uid is None and run_state.retry_at is None
+    )
 
 
 def _text(moment: datetime) -> str:

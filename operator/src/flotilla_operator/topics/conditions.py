@@ -3,7 +3,17 @@
 from collections.abc import Mapping, Sequence
 
 from flotilla_operator.cluster_state import READY, PartitionView, Topic
-from flotilla_operator.conditions import FALSE, TRUE, UNKNOWN, Condition, Problem, count, first_not_true, join_names
+from flotilla_operator.conditions import (
+    FALSE,
+    MANAGERS_UNAVAILABLE,
+    TRUE,
+    UNKNOWN,
+    Condition,
+    Problem,
+    count,
+    first_not_true,
+    join_names,
+)
 
 _TYPES = ("Ready", "Accepted", "Placed", "FullyReplicated")
 
@@ -18,7 +28,7 @@ def evaluate(
 
 def unknown(message: str) -> tuple[Condition, ...]:
     """All conditions while managers are unavailable."""
-    return tuple(Condition(one, UNKNOWN, "ManagersUnavailable", message) for one in _TYPES)
+    return tuple(Condition(one, UNKNOWN, MANAGERS_UNAVAILABLE, message) for one in _TYPES)
 
 
 def all_false(problem: Problem) -> tuple[Condition, ...]:

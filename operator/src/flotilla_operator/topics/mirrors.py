@@ -20,7 +20,7 @@ def plan_mirrors(
     state: ClusterState,
     resources: Iterable[Resource],
     namespace: str,
-    cluster: str,
+    cluster_name: str,
     taken: frozenset[str] = frozenset(),
 ) -> tuple[Action, ...]:
     """Create a mirror for each topic that has neither an owner nor a resource; delete mirrors that are not needed.
@@ -41,19 +41,19 @@ def plan_mirrors(
     to_delete = [one for one in stale if "deletionTimestamp" not in one["metadata"]]
     used = taken | {one["metadata"]["name"] for one in known}
     return (
-        *(Create(make_mirror(name, namespace, cluster, used)) for name in missing),
+        *(Create(make_mirror(name, namespace, cluster_name, used)) for name in missing),
         *(Delete("Topic", one["metadata"]["name"], one["metadata"]["uid"]) for one in to_delete),
     )
 
 
-def make_mirror(topic: str, namespace: str, cluster: str, taken: frozenset[str]) -> dict[str, Any]:
+def make_mirror(topic: str, namespace: str, cluster_name: str, taken: frozenset[str]) -> dict[str, Any]:
     """Make the mirror of a topic."""
     name = topic if is_resource_name(topic) and topic not in taken else slug(topic)
     return {
         "apiVersion": API_VERSION,
         "kind": "Topic",
         "metadata": {"name": name, "namespace": namespace, "labels": {MIRRORED: "true"}},
-        "spec": {"topicName": topic, "cluster": cluster, "deletionPolicy": RETAIN},
+        "spec": {"topicName": topic, "cluster": cluster_name, "deletionPolicy": RETAIN},
     }
 
 

@@ -10,12 +10,13 @@ the status and is owned by the resource. In any doubt the topic is kept.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from flotilla.limits import REPLICATION_DEFAULT
 from flotilla_operator.cluster_state import READY, ClusterState, Topic
 from flotilla_operator.conditions import Problem, build_status, count
 from flotilla_operator.names import FINALIZER
 from flotilla_operator.plans import Action, DeleteTopic, EmitEvent, Plan, PutTopic, ReleaseTopic, SetFinalizers
 from flotilla_operator.topics import conditions, status
-from flotilla_operator.topics.spec import REPLICATION, Resource, TopicSpec, read_spec
+from flotilla_operator.topics.spec import Resource, TopicSpec, owner_prefix, read_spec
 
 _REJECTED = "Rejected"
 _CONFLICTS = {"NameConflict", "OwnershipConflict"}
@@ -28,8 +29,8 @@ class TopicObservation:
 
     state: ClusterState | None  # None while managers are unavailable
     managers_error: str = ""  # why managers are unavailable
-    is_namespace_terminating: bool = False  # managers will not come back
-    conflict: str | None = None  # an older resource for the same topic
+    is_namespace_terminating: bool = False  # checked only while managers are unavailable: they will not come back
+    conflict: str | None = None  # the resource that manages the topic instead
     rejection: str | None = None  # error of the managers for this spec
     may_resend_rejected: bool = True  # whether to send a rejected spec again
     are_racks_registered: bool = True  # whether managers know the racks of all brokers
@@ -46,7 +47,7 @@ def plan_topic(resource: Resource, observed: TopicObservation, now: str) -> Plan
     except ValueError as error:
         if is_deleted:  # a topic that an earlier spec created is kept
             return Plan(_remove_finalizer(resource))
-        return Plan((), build_status(resource, conditions.all_false(("SpecInvalid", str(error))), {}, now))
+        return Plan((), build_status(resource, conditions.all_false(Problem("SpecInvalid", str(error))), {}, now))
     if is_deleted:
         return Plan(_finalize(resource, spec, observed))
     if observed.state is None:
@@ -64,12 +65,12 @@ def _plan(resource: Resource, spec: TopicSpec, state: ClusterState, observed: To
         actions.append(PutTopic(spec.name, spec.body(topic)))
         problem = problem or _describe_put(topic, observed)
     if topic is None:
-        missing = problem or ("Missing", f"Topic '{spec.name}' does not exist")
+        missing = problem or Problem("Missing", f"Topic '{spec.name}' does not exist")
         new_status = build_status(resource, conditions.all_false(missing), {"topicName": spec.name}, now)
         return Plan(tuple(actions), new_status)
     views = status.view_partitions(state, topic)
     status_fields = status.status_fields(topic, views, observed.broker_names)
-    if problem is not None and problem[0] in _CONFLICTS:
+    if problem is not None and problem.reason in _CONFLICTS:
         status_fields.pop("topicId")  # the topic belongs to another resource
     evaluated = conditions.evaluate(topic, views, problem, observed.broker_names)
     return Plan(tuple(actions), build_status(resource, evaluated, status_fields, now))
@@ -78,29 +79,34 @@ def _plan(resource: Resource, spec: TopicSpec, state: ClusterState, observed: To
 def _should_put(spec: TopicSpec, topic: Topic | None, problem: Problem | None, observed: TopicObservation) -> bool:
     if spec.is_mirror or (topic is not None and not spec.differs(topic)):
         return False
-    return problem is None or problem[0] in _PARTIAL or (problem[0] == _REJECTED and observed.may_resend_rejected)
+    return (
+        problem is None or problem.reason in _PARTIAL or (problem.reason == _REJECTED and observed.may_resend_rejected)
+    )
 
 
 def _describe_put(topic: Topic | None, observed: TopicObservation) -> Problem:
     if observed.last_error is not None:
-        return "Waiting", observed.last_error
-    return ("Creating", "The topic is being created") if topic is None else ("Updating", "The topic is being updated")
+        return Problem("Waiting", observed.last_error)
+    if topic is None:
+        return Problem("Creating", "The topic is being created")
+    return Problem("Updating", "The topic is being updated")
 
 
 def _find_problem(spec: TopicSpec, topic: Topic | None, observed: TopicObservation) -> Problem | None:
     """Return the reason and the message why the topic cannot match the spec."""
     if observed.conflict is not None:
         text = f"The topic '{spec.name}' is managed by {observed.conflict}"
-        return "NameConflict", f"{text}; delete this resource, which owns no records"
+        return Problem("NameConflict", f"{text}; delete this resource, which owns no records")
     if topic is None:
-        return (_REJECTED, observed.rejection) if observed.rejection is not None else None
+        return Problem(_REJECTED, observed.rejection) if observed.rejection is not None else None
     if topic.owner not in {None, spec.owner}:
         text = f"The topic '{spec.name}' is owned by {topic.owner}"
         release = "delete its owner with deletionPolicy Retain, or release it over the control API"
-        return "OwnershipConflict", f"{text}; delete this resource, which owns no records, or free the topic: {release}"
+        remedy = f"delete this resource, which owns no records, or free the topic: {release}"
+        return Problem("OwnershipConflict", f"{text}; {remedy}")
     immutable = _find_immutable(spec, topic)
     if immutable is None and observed.rejection is not None and (spec.differs(topic) or topic.state != READY):
-        return _REJECTED, observed.rejection
+        return Problem(_REJECTED, observed.rejection)
     return immutable
 
 
@@ -108,10 +114,10 @@ def _find_immutable(spec: TopicSpec, topic: Topic) -> Problem | None:
     if spec.partitions is not None and spec.partitions < len(topic.partitions):
         now = len(topic.partitions)
         text = f"The number of partitions cannot be decreased from {now} to {spec.partitions}"
-        return "CannotDecreasePartitions", f"{text}; set spec.partitions to at least {now}"
+        return Problem("CannotDecreasePartitions", f"{text}; set spec.partitions to at least {now}")
     if spec.replication is not None and spec.replication != topic.replication:
         text = f"Replication cannot be changed from {topic.replication} to {spec.replication}"
-        return "CannotChangeReplication", f"{text}; remove spec.replication"
+        return Problem("CannotChangeReplication", f"{text}; remove spec.replication")
     return None
 
 
@@ -125,13 +131,14 @@ def _find_missing_brokers(
     """
     if topic is not None or spec.is_mirror:
         return None
-    needed = spec.replication if spec.replication is not None else min(REPLICATION, observed.broker_count)
+    needed = spec.replication if spec.replication is not None else min(REPLICATION_DEFAULT, observed.broker_count)
     if state.address_count < needed:
         reason = "Waiting" if observed.broker_count >= needed else "TooFewBrokers"
         are = "is" if state.address_count == 1 else "are"
         text = f"Replication {needed} needs {count(needed, 'broker')}, but {state.address_count} {are} registered"
-        return reason, text if reason == "Waiting" else f"{text}; add brokers, or remove spec.replication"
-    return None if observed.are_racks_registered else ("Waiting", "The racks of brokers are not registered yet")
+        remedy = "" if reason == "Waiting" else "; add brokers, or remove spec.replication"
+        return Problem(reason, f"{text}{remedy}")
+    return None if observed.are_racks_registered else Problem("Waiting", "The racks of brokers are not registered yet")
 
 
 def _update_finalizer(resource: Resource, spec: TopicSpec) -> tuple[Action, ...]:
@@ -169,7 +176,7 @@ def _finalize(resource: Resource, spec: TopicSpec, observed: TopicObservation) -
 
 def plan_releases(state: ClusterState, namespace: str, owners: frozenset[str]) -> tuple[Action, ...]:
     """Release topics whose resources do not exist any more: the topics are kept without an owner."""
-    prefix = f"Topic {namespace}/"
+    prefix = owner_prefix(namespace)
     return tuple(
         ReleaseTopic(topic.name, topic.owner)
         for topic in state.topics_by_name.values()

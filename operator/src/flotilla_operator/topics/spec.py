@@ -4,13 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flotilla.limits import REPLICATION_DEFAULT
 from flotilla.units import parse_duration_s, parse_size
 from flotilla_operator.cluster_state import Topic
 from flotilla_operator.names import MIRRORED, OPERATOR
 
 FOREVER, UNLIMITED = "forever", "unlimited"
-REPLICATION = REPLICATION_DEFAULT
 DELETE, RETAIN = "Delete", "Retain"
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _IMPLIED = {"topicName", "cluster", "deletionPolicy"}  # fields of a mirror
@@ -97,7 +95,12 @@ def name_of(resource: Resource) -> str:
 
 def owner_of(namespace: str, name: str) -> str:
     """Return the owner id of a resource, without its UID: a resource restored from a backup owns its topic again."""
-    return f"Topic {namespace}/{name}"
+    return f"{owner_prefix(namespace)}{name}"
+
+
+def owner_prefix(namespace: str) -> str:
+    """Return the beginning of the owner ids of all resources in a namespace."""
+    return f"Topic {namespace}/"
 
 
 def is_mirror(resource: Resource) -> bool:

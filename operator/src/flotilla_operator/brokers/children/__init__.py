@@ -13,6 +13,6 @@ def make_children(desired: BrokerSet, replicas: int, owners: list[dict[str, Any]
         *account,
         objects.make_config_map(desired),
         objects.make_service(desired),
-        objects.make_disruption_budget(desired.cluster, owners),
+        objects.make_disruption_budget(desired.installation, owners),
         statefulset.make(desired, replicas),
     ]

@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any
 
-from flotilla_operator.brokers.spec import BROKER_COMPONENT, BrokerDefaults, BrokerSet
+from flotilla_operator.brokers.spec import BROKER_COMPONENT, BrokerInstallation, BrokerSet
 from flotilla_operator.names import MANAGED_BY, OPERATOR, PART_OF
 
 CLIENT_PORT, PEER_PORT = 8090, 8091
@@ -35,7 +35,7 @@ def make_service(desired: BrokerSet) -> dict[str, Any]:
 
     It publishes addresses of unready pods: a broker that starts needs its peers before any of them is ready.
     """
-    scheme = "https" if desired.cluster.tls_secret else "http"
+    scheme = "https" if desired.installation.tls_secret else "http"
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -52,7 +52,7 @@ def make_service(desired: BrokerSet) -> dict[str, Any]:
     }
 
 
-def make_disruption_budget(cluster: BrokerDefaults, owners: list[dict[str, Any]]) -> dict[str, Any]:
+def make_disruption_budget(installation: BrokerInstallation, owners: list[dict[str, Any]]) -> dict[str, Any]:
     """Make the PodDisruptionBudget of all sets: any two brokers may be the majority of a partition.
 
     There is one for all sets, because Kubernetes does not evict a pod that matches two. It is owned by every set and
@@ -62,15 +62,15 @@ def make_disruption_budget(cluster: BrokerDefaults, owners: list[dict[str, Any]]
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {
-            "name": f"{cluster.name}-{BROKER_COMPONENT}",
-            "namespace": cluster.namespace,
-            "labels": {**cluster.labels, MANAGED_BY: OPERATOR, PART_OF: "flotilla"},
+            "name": f"{installation.name}-{BROKER_COMPONENT}",
+            "namespace": installation.namespace,
+            "labels": {**installation.labels, MANAGED_BY: OPERATOR, PART_OF: "flotilla"},
             "ownerReferences": [{**owner, "controller": False} for owner in owners],
         },
         "spec": {
             "maxUnavailable": 1,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            "selector": {"matchLabels": cluster.labels},
+            "selector": {"matchLabels": installation.labels},
         },
     }
 

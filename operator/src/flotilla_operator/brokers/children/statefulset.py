@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from flotilla_operator import pod_security
+from flotilla_operator.brokers.addresses import host_of
 from flotilla_operator.brokers.children.objects import CLIENT_PORT, PEER_PORT, config_digest
 from flotilla_operator.brokers.spec import BROKER_COMPONENT, BrokerSet, spread
 from flotilla_operator.names import GROUP
@@ -87,7 +88,7 @@ def _claim(desired: BrokerSet) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "data", "labels": desired.cluster.labels},
+        "metadata": {"name": "data", "labels": desired.installation.labels},
         "spec": spec,
     }
 
@@ -103,8 +104,8 @@ def _pod_metadata(desired: BrokerSet) -> dict[str, Any]:
 
 
 def _pod_spec(desired: BrokerSet) -> dict[str, Any]:
-    template, cluster = desired.template, desired.cluster
-    secrets = template.get("imagePullSecrets") or [{"name": name} for name in cluster.image_pull_secrets]
+    template, installation = desired.template, desired.installation
+    secrets = template.get("imagePullSecrets") or [{"name": name} for name in installation.image_pull_secrets]
     optional = {
         "imagePullSecrets": secrets,
         "nodeSelector": template.get("nodeSelector"),
@@ -143,19 +144,19 @@ def _container(desired: BrokerSet) -> dict[str, Any]:
 
 
 def _env(desired: BrokerSet) -> list[dict[str, Any]]:
-    cluster = desired.cluster
+    installation = desired.installation
     fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_IP": "status.podIP"}
     values = {
         "FLOTILLA_NAME": "$(POD_NAME)",
         "FLOTILLA_HOST": "0.0.0.0",  # noqa: S104 - the pod's own address
-        "FLOTILLA_AUTH": cluster.auth,
+        "FLOTILLA_AUTH": installation.auth,
         "FLOTILLA_SECRET_FILE": f"{_SECRET}/secret",
         "FLOTILLA_DATA": "/var/lib/flotilla/data",  # inside the volume, which may have a lost+found
         "FLOTILLA_PORT": str(CLIENT_PORT),
         "FLOTILLA_PEER_HOST": "0.0.0.0",  # noqa: S104
         "FLOTILLA_PEER_PORT": str(PEER_PORT),
-        "FLOTILLA_ADVERTISE_HOST": f"$(POD_NAME).{desired.name}.$(POD_NAMESPACE).svc",
-        "FLOTILLA_MANAGERS": ",".join(cluster.managers),
+        "FLOTILLA_ADVERTISE_HOST": host_of("$(POD_NAME)", desired.name, "$(POD_NAMESPACE)"),
+        "FLOTILLA_MANAGERS": ",".join(installation.managers),
         **_tls_env(desired),
     }
     return [
@@ -166,15 +167,15 @@ def _env(desired: BrokerSet) -> list[dict[str, Any]]:
 
 
 def _tls_env(desired: BrokerSet) -> dict[str, str]:
-    if desired.cluster.tls_secret is None:
+    if desired.installation.tls_secret is None:
         return {}
     files = {"CERT": "tls.crt", "KEY": "tls.key", "CA": "ca.crt"}
-    kinds = ("TLS", "PEER") if desired.cluster.tls_peers else ("TLS",)
+    kinds = ("TLS", "PEER") if desired.installation.tls_peers else ("TLS",)
     return {f"FLOTILLA_{kind}_{what}": f"{_TLS}/{file}" for kind in kinds for what, file in files.items()}
 
 
 def _probes(desired: BrokerSet) -> dict[str, Any]:
-    scheme = "HTTPS" if desired.cluster.tls_secret else "HTTP"
+    scheme = "HTTPS" if desired.installation.tls_secret else "HTTP"
 
     def probe(path: str, period_s: int, failures: int) -> dict[str, Any]:
         get = {"path": path, "port": "client", "scheme": scheme}
@@ -189,7 +190,7 @@ def _probes(desired: BrokerSet) -> dict[str, Any]:
 
 
 def _mounts(desired: BrokerSet) -> list[dict[str, Any]]:
-    tls = [{"name": "tls", "mountPath": _TLS, "readOnly": True}] if desired.cluster.tls_secret else []
+    tls = [{"name": "tls", "mountPath": _TLS, "readOnly": True}] if desired.installation.tls_secret else []
     return [
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
         {"name": "secret", "mountPath": _SECRET, "readOnly": True},
@@ -200,12 +201,12 @@ def _mounts(desired: BrokerSet) -> list[dict[str, Any]]:
 
 def _volumes(desired: BrokerSet) -> list[dict[str, Any]]:
     """Whole directories instead of subPath, so that files follow changes of their Secret."""
-    cluster = desired.cluster
-    items = [{"key": cluster.secret_key, "path": "secret"}]
-    secret = {"secretName": cluster.secret, "defaultMode": 0o440, "items": items}
-    tls = {"secretName": cluster.tls_secret, "defaultMode": 0o440}
+    installation = desired.installation
+    items = [{"key": installation.secret_key, "path": "secret"}]
+    secret = {"secretName": installation.secret, "defaultMode": 0o440, "items": items}
+    tls = {"secretName": installation.tls_secret, "defaultMode": 0o440}
     return [
         {"name": "tmp", "emptyDir": {}},
         {"name": "secret", "secret": secret},
-        *([{"name": "tls", "secret": tls}] if cluster.tls_secret else []),
+        *([{"name": "tls", "secret": tls}] if installation.tls_secret else []),
     ]

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from flotilla.net import Pool
-from flotilla_operator.pipelines.driver import PROGRESS_PORT
+from flotilla_operator.pipelines.driver_pod import PROGRESS_PORT
 from flotilla_operator.pipelines.progress import Progress, read_progress
 from flotilla_operator.pipelines.states import RUNNING, Pod
 

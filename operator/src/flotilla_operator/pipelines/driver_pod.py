@@ -21,6 +21,7 @@ from flotilla_operator.pipelines.spec import (
     digest,
     has_stored_output,
     memory_bytes,
+    runs_in_driver_only,
 )
 
 PROGRESS_PORT = 4041
@@ -111,7 +112,7 @@ def properties(desired: PipelineSpec) -> dict[str, str]:
     spec, installation = desired.spec, desired.installation
     executors = spec.get("executors") or {}
     cores = executors.get("cores", 1)
-    instances = executors.get("instances", 2) if has_stored_output(desired.spec) else 0
+    instances = 0 if runs_in_driver_only(desired.spec) else executors.get("instances", 2)
     heap = f"{int(memory_bytes(spec, 'driver') * _HEAP) >> 20}m"
     common = {"spark.app.name": desired.name, "spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC"}
     common |= {"spark.driver.memory": heap, "spark.executor.failuresValidityInterval": "1h"}  # streams run for long
