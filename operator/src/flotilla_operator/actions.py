@@ -104,9 +104,10 @@ class ActionRunner:
         key = (manifest["kind"], manifest["metadata"]["name"])
         digest = hashlib.sha256(msgspec.json.encode(manifest)).hexdigest()
         before = self._applied.get(key)
-        if before is not None and before[0] == digest:
+        if before is not None and before[0] == digest and not action.is_unwatched:
             return False
-        current = await self._kubernetes.get(*key) if before is None or action.if_exists else None
+        is_unknown = before is None or action.if_exists or action.is_unwatched
+        current = await self._kubernetes.get(*key) if is_unknown else None
         if current is None and action.if_exists:
             return False
         _require_owned(manifest, current)

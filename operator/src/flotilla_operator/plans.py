@@ -83,11 +83,13 @@ class Delete:
 class Apply:
     """Server-side apply, forced: takes over the fields in the manifest; other field managers keep theirs.
 
-    With `if_exists`, a missing object is not created.
+    With `if_exists`, a missing object is not created. An object that was applied is not applied again until a watch
+    reports a change; with `is_unwatched`, it is applied again every time.
     """
 
     manifest: Manifest
     if_exists: bool = False
+    is_unwatched: bool = False
 
 
 @dataclass(frozen=True)

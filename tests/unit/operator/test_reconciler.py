@@ -413,6 +413,17 @@ def test_driver_is_not_created_from_an_outdated_cache(stage: Stage) -> None:
     assert stage.condition("stats", of=PIPELINE) == ("False", "CheckpointInUse")
 
 
+def test_deleted_claim_is_created_again_before_the_next_driver(stage: Stage) -> None:
+    """Claims are not watched: nothing reports the deletion of a claim that was applied."""
+    stage.kube.found[PIPELINE] = [versioned(pipeline(checkpoint={"volume": {"size": "1Gi"}}))]
+    stage.reconcile()
+    for _ in range(2):  # the claim and the driver are deleted in between
+        stage.kube.take()
+        stage.reconcile()
+        asked = [one for one in stage.kube.take() if one[0] in {"apply", "create"}]
+        assert asked == [("apply", "PersistentVolumeClaim"), ("create", "stats-driver")]
+
+
 def test_pipeline_suspended_meanwhile_gets_no_driver(stage: Stage) -> None:
     stage.kube.found[PIPELINE] = [versioned(pipeline())]
     stage.reconcile()

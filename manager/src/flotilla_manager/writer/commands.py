@@ -17,7 +17,7 @@ _CONCURRENCY_MAX = 32
 _OK = 200
 _NOT_FOUND = 404
 _UNAUTHORIZED = {401, 403}
-_LOG_NAMES = {PutReplica: "OpenReplica", DeleteReplica: "CloseReplica"}  # their names in logs since 0.2
+_LOG_NAMES = {PutReplica: "OpenReplica", DeleteReplica: "CloseReplica"}  # the names in logs and errors
 
 
 class CommandFailed(Exception):

@@ -107,7 +107,7 @@ def _plan_actions(
     if _find_checkpoint_conflict(desired, observed) is not None:
         return _apply_claim(desired, is_needed=False)
     made = Create(driver_pod.make(desired, run_state.run, run_state.attempt), must_be_owned=True)
-    return (*_apply_claim(desired, is_needed=True), made)
+    return (*_make_claim(desired), made)
 
 
 def _plan_maintenance(desired: PipelineSpec, run_state: RunState, *, is_over: bool, now: str) -> tuple[Action, ...]:
@@ -123,6 +123,12 @@ def _apply_claim(desired: PipelineSpec, *, is_needed: bool) -> tuple[Action, ...
     """
     volume = driver_pod.make_claim(desired)
     return () if volume is None else (Apply(volume, if_exists=not is_needed),)
+
+
+def _make_claim(desired: PipelineSpec) -> tuple[Action, ...]:
+    """Apply the claim before a driver is created: claims are not watched, and it may have been deleted meanwhile."""
+    volume = driver_pod.make_claim(desired)
+    return () if volume is None else (Apply(volume, is_unwatched=True),)
 
 
 def _plan_expiry(desired: PipelineSpec, run_state: RunState, now: str) -> tuple[Action, ...]:
