@@ -17,7 +17,7 @@ from flotilla_manager.model import Broker, Snapshot, Topic, TopicState
 from flotilla_manager.planning import Campaign, Command, DeleteReplica, PutReplica, UpdatePeers
 from flotilla_manager.writer.broker_service import BrokerService
 from flotilla_manager.writer.brokers import BrokerRegistry
-from flotilla_manager.writer.commands import BrokerUnreachable, CommandFailed, Commands, StaleWriterRejected, log_name
+from flotilla_manager.writer.commands import BrokerUnreachable, CommandFailed, Commands, StaleWriterRejected
 from flotilla_manager.writer.election import WriterElection
 from flotilla_manager.writer.groups import GroupCoordinator
 from flotilla_manager.writer.reconciler import BrokerReconciler
@@ -74,7 +74,7 @@ class FakeBroker:
             raise StaleWriterRejected(f"broker {self.id} has seen commands of epoch {self.writer_epoch}")
         self.writer_epoch = epoch
         if self.refuses is not None and isinstance(command, self.refuses):
-            raise CommandFailed(f"broker {self.id} refused {log_name(command)}")
+            raise CommandFailed(f"broker {self.id} refused {type(command).__name__}")
         self.commands.append(command)
         if isinstance(command, UpdatePeers):
             self.cluster_id = cluster_id

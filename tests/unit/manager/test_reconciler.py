@@ -264,10 +264,10 @@ def test_repeated_failure_of_a_command_is_logged_once(tmp_path: Path, caplog: py
         first.refuses = PutReplica
         with caplog.at_level(logging.INFO):
             await writer.pass_time(10)
-        (line,) = [one.message for one in caplog.records if "refused OpenReplica" in one.message]
+        (line,) = [one.message for one in caplog.records if "refused PutReplica" in one.message]
         topic = bench.store.snapshot().ready["t"]
         found = (
-            f"command failed command=OpenReplica broker=127.0.0.1:{first.port} topic=t topic_id={topic.id} partition=0"
+            f"command failed command=PutReplica broker=127.0.0.1:{first.port} topic=t topic_id={topic.id} partition=0"
         )
         assert line.startswith(found)
 

@@ -17,7 +17,6 @@ _CONCURRENCY_MAX = 32
 _OK = 200
 _NOT_FOUND = 404
 _UNAUTHORIZED = {401, 403}
-_LOG_NAMES = {PutReplica: "OpenReplica", DeleteReplica: "CloseReplica"}  # the names in logs and errors
 
 
 class CommandFailed(Exception):
@@ -61,7 +60,7 @@ class Commands:
             return
         refusal = refusal_in(response.body)
         kind = StaleWriterRejected if refusal.code == "stale_writer" else CommandFailed
-        raise kind(f"broker {broker.label} rejected {log_name(command)}: {refusal.code}: {refusal}")
+        raise kind(f"broker {broker.label} rejected {type(command).__name__}: {refusal.code}: {refusal}")
 
     async def describe(self, url: str, *, is_ours: bool) -> dict[str, Any]:
         """Get a broker's description. Raises CommandFailed. Credentials are sent only to registered brokers."""
@@ -115,11 +114,6 @@ class Commands:
         except CommandFailed as error:
             return error
         return None
-
-
-def log_name(command: Command) -> str:
-    """Return the name of a command in log lines and errors."""
-    return _LOG_NAMES.get(type(command), type(command).__name__)
 
 
 def to_request(command: Command, epoch: int, cluster_id: str) -> tuple[str, str, dict[str, Any] | None]:

@@ -19,7 +19,7 @@ from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Broker, Snapshot, TopicState
 from flotilla_manager.planning import Campaign, Command, Plan, PutReplica, TransferLeadership, UpdatePeers, plan
 from flotilla_manager.writer.brokers import BrokerRegistry, registered
-from flotilla_manager.writer.commands import CommandFailed, Commands, StaleWriterRejected, log_name
+from flotilla_manager.writer.commands import CommandFailed, Commands, StaleWriterRejected
 from flotilla_manager.writer.election import WriterElection
 from flotilla_manager.writer.pauses import PAUSED_S
 from flotilla_manager.writer.reports import INTERVAL_S, Interval, Reports, grace_s, limit_s
@@ -250,7 +250,7 @@ class BrokerReconciler:
 
 def _describe(command: Command, snapshot: Snapshot) -> str:
     """Return the kind of a command, its broker and its replica, for logs."""
-    found = f"command={log_name(command)} broker={snapshot.brokers_by_id[command.broker].label}"
+    found = f"command={type(command).__name__} broker={snapshot.brokers_by_id[command.broker].label}"
     if isinstance(command, UpdatePeers):
         return found
     topic = snapshot.topics_by_id.get(command.topic_id)
