@@ -137,13 +137,25 @@ class Worker:
         """Partitions that it works on."""
         return set(self._positions)
 
+    def describe(self) -> str:
+        """Describe its state, for a failure of a test."""
+        member = getattr(self, "_member", None)
+        return (
+            f"{self.name}: partitions {self._positions}, generation {member and member.generation}, "
+            f"{len(self.commits)} commits, last refusals {self.refusals[-5:]}"
+        )
+
+    def check(self) -> None:
+        """Raise the error of the thread, if it has ended with one."""
+        if self._error is not None:
+            raise self._error
+
     def end(self) -> None:
         """Leave the group, and stop. Raises the error of the thread."""
         self._stop.set()
         self._thread.join(60)
         assert not self._thread.is_alive(), f"{self.name} hangs"
-        if self._error is not None:
-            raise self._error
+        self.check()
 
     def _run(self) -> None:
         try:

@@ -85,7 +85,10 @@ class Postgres:
     def stop(self) -> None:
         """Stop it cleanly, without waiting for clients."""
         if self._guard is not None and self._guard.stdin is not None:
-            with self._guard.stdin as stdin:
+            with (
+                contextlib.suppress(BrokenPipeError),
+                self._guard.stdin as stdin,
+            ):  # the guard ends with a killed server
                 stdin.write(b"stop")
             self._guard.wait(_COMMAND_S)
             self._guard = None

@@ -402,11 +402,16 @@ def run_under_faults(fleet: Fleet) -> None:
         load.consumers.clear()
 
         def committed() -> int:
+            for worker in workers:
+                worker.check()
             return sum(len(worker.commits) for worker in workers)
 
         def progress(count: int = 10) -> None:
             before = committed()
-            wait_until("more commits", lambda: committed() >= before + count, 60)
+            try:
+                wait_until("more commits", lambda: committed() >= before + count, 60)
+            except TimeoutError as error:
+                raise AssertionError("\n".join(worker.describe() for worker in workers)) from error
 
         def disturb() -> None:
             for worker in workers:
