@@ -238,3 +238,38 @@ def test_batch_of_a_partition_lost_during_decoding_is_not_returned() -> None:
         assert found.rest() is None
 
     run(test)
+
+
+def test_commit_in_progress_does_not_undo_the_last_commit_at_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 8: a server applies a commit although its client does not wait for the response any more."""
+
+    async def test(bench: Bench) -> None:
+        call, applying = bench.managers.call, list[asyncio.Future[Any]]()
+        is_followed = asyncio.Event()
+
+        async def apply_late(body: object, timeout_s: float) -> Any:  # noqa: ANN401 - any JSON
+            """Apply a commit after a later one, if there is a later one."""
+            await asyncio.wait([asyncio.ensure_future(is_followed.wait())], timeout=0.2)
+            return await call("POST", "/v1/groups/g/commit", body, timeout_s=timeout_s)
+
+        async def send(method: str, target: str, body: Any = None, *, timeout_s: float) -> Any:  # noqa: ANN401
+            what = target.rpartition("/")[2]
+            if what == "commit" and not applying:
+                applying.append(asyncio.ensure_future(apply_late(body, timeout_s)))
+                return await asyncio.shield(applying[0])
+            if what == "leave":
+                await asyncio.wait(applying)  # it arrives before the member leaves
+            response = await call(method, target, body, timeout_s=timeout_s)
+            if what == "commit":
+                is_followed.set()
+            return response
+
+        monkeypatch.setattr(bench.managers, "call", send)
+        one = await bench.member("one", auto_commit_s=0.02)
+        assert len(await read(one, 2)) == 2
+        await bench.until(lambda: applying)
+        assert len(await read(one, 6)) == 6
+        await one.close()
+        assert bench.managers.commits == {OfGroup(IDS, 0): 4, OfGroup(IDS, 1): 4}
+
+    run(test)

@@ -146,20 +146,25 @@ class ConsumerCore:
         """Close the consumer, after a last automatic commit.
 
         `is_last_processed`: the record that was returned last is processed, too.
+
+        A commit in progress is completed first: a server could still apply a cancelled one after the last commit, and
+        the committed offset would go back.
         """
         if self.is_closed:
             return
         if is_last_processed:
             self.mark_processed()
-        self.cancel_tasks()
         try:
             async with asyncio.timeout(timeout_s):
+                async with self._committing:
+                    self.cancel_tasks()
                 if self.group_client is not None and self.config.auto_commit_s is not None and self.error is None:
                     await self.auto_commit(list(self.fetcher.fetches.values()))
                 await self.leave()
         except TimeoutError:
             logger.warning("final commit timed out group=%s timeout_s=%s", self.subscription.group, timeout_s)
         finally:
+            self.cancel_tasks()
             self.is_closed = True
             self.fetcher.close()
             self.wake()
