@@ -48,7 +48,7 @@ def main() -> int:
         f"{len(reports)} seeds are well, {failures} failed; {sum(r.steps for r in reports)} steps, "
         f"{sum(r.acknowledged for r in reports)} records acknowledged, {sum(r.crashes for r in reports)} crashes, "
         f"{sum(r.elections for r in reports)} leaders, {sum(r.snapshots for r in reports)} snapshots, "
-        f"{sum(r.deletions for r in reports)} deletions, "
+        f"{sum(r.deletions for r in reports)} deletions, {sum(r.restores for r in reports)} restored volumes, "
         f"in {time.monotonic() - began:.0f} s"
     )
     return int(failures > 0)

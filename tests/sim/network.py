@@ -106,6 +106,17 @@ class Network:
         for _ in range(2 if self._rng.random() < self.weather.duplicates else 1):
             self._travel(sender, to, link, message)
 
+    def greet(self, sender: str, to: str, greeting: Any) -> None:  # noqa: ANN401
+        """Deliver the first message of a connection, which nothing delays or loses while the connection lasts."""
+        link = self._links.get(_pair(sender, to))
+
+        def arrive() -> None:
+            if self._links.get(_pair(sender, to)) == link:
+                self._deliver(to, sender, greeting)
+
+        if link is not None:
+            self._clock.after(0.0001, arrive)
+
     def _travel(self, sender: str, to: str, link: int, message: Any) -> None:  # noqa: ANN401
         self.sent += 1
         arrives = self._clock.now + self.weather.delay_s * (0.5 + self._rng.random())

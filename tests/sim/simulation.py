@@ -1,5 +1,6 @@
-"""A simulation: brokers, a network, producers and all faults, from one seed."""
+"""A simulation: brokers, managers, a network, producers and all faults, from one seed."""
 
+import copy
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -7,18 +8,22 @@ from dataclasses import dataclass
 from functools import partial
 
 from flotilla.records import NO_PRODUCER, decode, split
-from flotilla_broker.log import LogFailed
+from flotilla_broker.identity import Identity, find_identity
+from flotilla_broker.log import LogFailed, open_log
 from flotilla_broker.partition.entries import RECORDS, Expire, Trim
 from flotilla_broker.partition.meta import ReplicaMeta
 from flotilla_broker.partition.partition import Partition
 from flotilla_broker.raft import NotLeader
-from sim.broker import CODEC, Codec, SimBroker
+from flotilla_broker.volume_check import confirmations_needed
+from sim.broker import CODEC, LOG, Codec, SimBroker
 from sim.clients import Batch, Producer
 from sim.clock import Clock
 from sim.deleters import Deleter
 from sim.invariants import Invariants, Violation
+from sim.managers import Managers
 from sim.network import Network, Weather
 from support.history import Name, Replica, violations
+from support.simdisk import SimDisk
 
 _HEAL_S = 120.0
 _ROOMY = 1 << 40  # of a disk that is almost empty
@@ -38,13 +43,16 @@ class Report:
     snapshots: int
     deletions: int
     crashes: int
+    restores: int
     outcomes: dict[str, int]
 
 
 class Simulation:
     """Brokers, network, clients and faults from one seed: the same seed gives the same run."""
 
-    def __init__(self, seed: int, members: int | None = None, *, codec: Codec = CODEC) -> None:
+    def __init__(
+        self, seed: int, members: int | None = None, *, codec: Codec = CODEC, checks_volume: bool = True
+    ) -> None:
         self.rng = random.Random(seed)
         self.kind = codec.kind_disk
         self.clock = Clock()
@@ -62,7 +70,22 @@ class Simulation:
             connected=lambda here, there: self.brokers[here].connected(there),
             disconnected=lambda here, there: self.brokers[here].disconnected(there),
         )
-        self.brokers = {name: SimBroker(name, self.clock, self.rng, self.network, self.metas, codec) for name in names}
+        self.managers = Managers(self.clock)
+        self.brokers = {
+            name: SimBroker(
+                name,
+                self.clock,
+                self.rng,
+                self.network,
+                self.metas,
+                codec,
+                self.managers.evaluate,
+                checks_volume=checks_volume and not self.kind,
+            )
+            for name in names
+        }
+        self.images: dict[str, SimDisk] = {}  # snapshots of volumes
+        self.restored: SimBroker | None = None  # the broker whose volume was restored from one
         if self.kind:
             self.network.weather = Weather(delay_s=0.1)  # slow, but nothing is lost or reordered
         self.invariants = Invariants(self.metas)
@@ -138,6 +161,9 @@ class Simulation:
             (5, self._trim),
             (2, self._expire),
             (3, self._continue_transfer),
+            (3, self._take_image),
+            (2, self._lose_managers),
+            (1, self.managers.restart),
         ]
         if self.kind:
             faults = [
@@ -163,7 +189,8 @@ class Simulation:
         self.clock.after(self.rng.choice((0.05, 1.0, 4.0, 15.0)), partial(self._restart, broker))
 
     def _restart(self, broker: SimBroker) -> None:
-        if not broker.up:
+        if not broker.up and not broker.is_retired:
+            self._restore(broker)
             try:
                 broker.start()
             except LogFailed:  # the disk is too full to start
@@ -184,6 +211,43 @@ class Simulation:
         for broker in self.brokers.values():
             if broker.up:
                 self._stop(broker, self.rng.choice((0.0, 0.6)))
+
+    # -- restored volumes ---------------------------------------------------------------------------------
+
+    def _take_image(self) -> None:
+        """Take a snapshot of a volume, while its broker runs."""
+        broker = self._some_broker()
+        if broker.up and len(self.brokers) > 2:
+            image = copy.deepcopy(broker.disk)
+            image.reboot(self.rng, self.rng.choice((0.0, 0.6)))
+            image.volume = self.rng.choice((broker.disk.volume, "copied files"))
+            self.images[broker.name] = image
+
+    def _restore(self, broker: SimBroker) -> None:
+        """Restore a snapshot once: of files, or of a device if enough others durably remember more."""
+        image = self.images.pop(broker.name, None)
+        if image is None or self.restored is not None or not self.faults_allowed:
+            return
+        if image.volume != broker.disk.volume or self._is_detectable(broker, image):
+            image.boot, image.capacity_bytes = broker.disk.boot + 1, broker.disk.capacity_bytes
+            broker.disk, self.restored = image, broker
+
+    def _is_detectable(self, broker: SimBroker, image: SimDisk) -> bool:
+        recovered = read_identity(image)
+        if recovered is None:
+            return False
+        lsn, known = recovered.recovered_lsn, self.managers.stored.get(broker.name)
+        others = [read_identity(other.disk) for other in self.brokers.values() if other is not broker]
+        ignorant = sum(other is None or other.start_of(broker.name).lsn <= lsn for other in others)
+        return known is not None and known.lsn > lsn and ignorant < confirmations_needed(len(self.brokers))
+
+    def _lose_managers(self) -> None:
+        """Make managers unreachable for a while."""
+        self.managers.is_reachable = False
+        self.clock.after(self.rng.choice((1.0, 5.0, 20.0)), self._find_managers)
+
+    def _find_managers(self) -> None:
+        self.managers.is_reachable = True
 
     def _cut(self) -> None:
         if len(self.brokers) > 1:
@@ -292,13 +356,14 @@ class Simulation:
             broker.disk.crash_in = None
             self._free_disk(broker)
             broker.sync_s = 0.001
+        self._find_managers()
         until = self.clock.now + _HEAL_S
         last = self.steps + _HEAL_STEPS_MAX
         while not self._has_converged():
             if self.clock.now > until or self.steps > last:
                 raise Violation(f"the brokers do not agree, {_HEAL_S} s after the last fault: {self._positions()}")
             for broker in self.brokers.values():
-                if not broker.up:
+                if not broker.up and not broker.is_retired:
                     broker.start()
             self._connect_all()
             self._step()
@@ -312,8 +377,10 @@ class Simulation:
     def _has_converged(self) -> bool:
         if any(batch.outcome is None for producer in self.producers for batch in producer.batches):
             return False
+        if self.restored is not None and self.restored.disk.volume == "device" and not self.restored.is_retired:
+            return False
         for meta in self.metas:
-            found = [broker.partition(meta) for broker in self.brokers.values()]
+            found = [broker.partition(meta) for broker in self.brokers.values() if not broker.is_retired]
             replicas = [partition for partition in found if partition is not None]
             ends = {(p.log.last_index, p.applied_index, p.raft.term) for p in replicas}
             if len(replicas) < len(found) or len(ends) > 1 or not any(p.raft.has_committed_in_term for p in replicas):
@@ -352,6 +419,7 @@ class Simulation:
             snapshots=self.invariants.snapshots,
             deletions=self.invariants.deletions,
             crashes=self.crashes,
+            restores=int(self.restored is not None),
             outcomes=dict(outcomes),
         )
 
@@ -361,6 +429,13 @@ def _try(act: Callable[[Partition], object], partition: Partition) -> None:
         act(partition)
     except NotLeader:
         return  # not the leader any more
+
+
+def read_identity(disk: SimDisk) -> Identity | None:
+    """Read what a broker durably remembers."""
+    durable = copy.deepcopy(disk)
+    durable.reboot(random.Random(0), survive=0.0)
+    return find_identity(open_log(durable, LOG, random_u32=lambda: 0))
 
 
 def read_replica(broker: str, partition: Partition) -> Replica:

@@ -8,6 +8,7 @@ import random
 
 import pytest
 
+from sim.invariants import Violation
 from sim.simulation import Simulation
 
 FIRST = int(os.environ.get("SIM_SEED", "0"))
@@ -43,3 +44,10 @@ def test_seeds_cover_elections_snapshots_and_deletions() -> None:
     assert sum(report.crashes for report in reports) > 20
     assert sum(report.elections for report in reports) > 10
     assert {key for report in reports for key in report.outcomes} == {"ok", "failed", "unknown"}
+
+
+@pytest.mark.parametrize("seed", [38, 128, 159])
+def test_simulation_loses_records_on_restored_volumes_without_the_check(seed: int) -> None:
+    """A simulation that cannot lose records proves nothing."""
+    with pytest.raises(Violation, match="committed another entry"):
+        Simulation(seed, checks_volume=False).run(VIRTUAL_S)

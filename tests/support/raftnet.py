@@ -79,6 +79,8 @@ class Node:
         self.blocked: set[str] = set()  # congested connections
         self.skew_ms = 0
         self.random_float = random.Random(name).random
+        self.is_admitted = True  # its replica may take part
+        self.may_vote = True  # without having caught up with a leader
         self.log: Log
         self.engine: Engine
         self._reads: deque[Callable[[], None]] = deque()
@@ -100,6 +102,8 @@ class Node:
             raft_config=self.net.raft_config,
             clock_ms=lambda: int(self.net.now * 1000) + self.skew_ms,
             random_float=self.random_float,
+            admit=lambda _: self.is_admitted,
+            may_vote=lambda _: self.may_vote,
         )
         self.engine.recover(self.net.now)
         self.engine.open(self.net.meta, self.net.now)

@@ -95,6 +95,7 @@ class SimDisk:
     def __init__(self, capacity_bytes: int = 1 << 40) -> None:
         self.capacity_bytes = capacity_bytes
         self.boot = 1
+        self.volume = "device"
         self.steps = 0
         self.crash_in: int | None = None
         self.fail: Callable[[str], int | None] = lambda _: None  # kind of operation -> errno
@@ -188,6 +189,9 @@ class SimDisk:
 
     def boot_id(self) -> str:
         return f"boot-{self.boot}"
+
+    def folder_id(self) -> str:
+        return self.volume
 
     def close(self) -> None:
         pass

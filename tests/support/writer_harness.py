@@ -24,6 +24,7 @@ from flotilla_manager.writer.reconciler import BrokerReconciler
 from flotilla_manager.writer.registrations import RegistrationService
 from flotilla_manager.writer.reports import Heartbeat, ReplicaReport, Reports
 from flotilla_manager.writer.service import WriterServices
+from flotilla_manager.writer.start_checks import StartChecks
 from flotilla_manager.writer.tokens import TokenService
 from flotilla_manager.writer.topic_service import TopicService
 from flotilla_manager.writer.topics import Topics, TopicSpec
@@ -160,6 +161,7 @@ class WriterHarness:
         self.database = AsyncMetadata(store, **options)
         self.metadata = MetadataCache(self._load, clock)
         self.reports = Reports(clock)
+        self.starts = StartChecks(clock)
         self.election = WriterElection(self.database, url, clock=clock, on_taken=self.reports.forget_all)
         turn = asyncio.Lock()
         self.registered = BrokerRegistry(self.database, self.metadata, turn)
@@ -169,6 +171,7 @@ class WriterHarness:
             self.database,
             self.metadata,
             self.reports,
+            self.starts,
             commands,
             self.registered,
             clock=clock,
@@ -198,9 +201,11 @@ class WriterHarness:
             ),
             brokers=BrokerService(
                 self.election,
+                self.database,
                 self.metadata,
                 self.registered,
                 self.reports,
+                self.starts,
                 self.reconciler,
                 commands,
                 tokens=TokenCache(self.metadata),

@@ -5,12 +5,15 @@ calls `run` after them, and at `deadline` at the latest.
 
 Flush before sending, for all groups: replies, votes and requests for votes leave when every frame that was queued
 before them is durable.
+
+A replica waits until `admit` returns True for its group: meanwhile it handles no message, starts no election, and so
+neither votes nor replies. Then it does not vote until `may_vote` returns True, or until it has caught up with a leader.
 """
 
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -101,7 +104,10 @@ class Engine:
         raft_config: RaftConfig,
         clock_ms: Callable[[], int],
         random_float: Callable[[], float],
+        admit: Callable[[Collection[str]], bool] = lambda _: True,
+        may_vote: Callable[[Collection[str]], bool] = lambda _: True,
     ) -> None:
+        """`admit` returns whether a replica of a group may take part, `may_vote` whether it may vote at once."""
         self.log = log
         self.network = network
         self.reader = reader
@@ -111,10 +117,13 @@ class Engine:
         self.names: dict[tuple[str, int], Partition] = {}
         self.broken: dict[bytes, tuple[ReplicaMeta, str]] = {}  # replicas out of service, and the reason
         self.rejected = 0  # invalid messages
+        self.waiting: dict[bytes, None] = {}  # replicas that may not take part yet; ordered
         self._config = config
         self._raft_config = raft_config
         self._clock_ms = clock_ms
         self._random_float = random_float
+        self._admit = admit
+        self._may_vote = may_vote
         self._is_halted = False
         self._connected: set[str] = set()
         self._by_number: dict[int | None, bytes] = {}
@@ -176,6 +185,28 @@ class Engine:
         self.partitions[key] = partition
         self._update_names(meta)
         self._set_number(key, number)
+        self.waiting[key] = None
+        self._try_admit(key, now)
+
+    def admit_waiting(self, now: float) -> None:
+        """Let replicas take part, and vote, that may do so by now."""
+        for key in list(self.waiting):
+            self._try_admit(key, now)
+        for partition in self.partitions.values():
+            if not partition.raft.may_vote:
+                partition.raft.may_vote = self._may_vote(partition.meta.members)
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether all replicas take part, and may vote."""
+        return not self.waiting and all(partition.raft.may_vote for partition in self.partitions.values())
+
+    def _try_admit(self, key: bytes, now: float) -> None:
+        partition = self.partitions[key]
+        if not self._admit(partition.meta.members):
+            return
+        del self.waiting[key]
+        partition.raft.may_vote = self._may_vote(partition.meta.members)
         for peer in sorted(self._connected):
             partition.raft.connect(now, peer)
         self._set_timer(key, partition)
@@ -210,6 +241,7 @@ class Engine:
                 self.log.drop_group(number)
             return
         partition = self.partitions.pop(data)
+        self.waiting.pop(data, None)
         self._update_names(partition.meta)
         partition.close(reason)
         self.log.drop_group(partition.log.number)
@@ -220,7 +252,7 @@ class Engine:
         """Handle a new connection to another broker."""
         self._connected.add(peer)
         for key, partition in list(self.partitions.items()):
-            if peer in partition.raft.peers:
+            if peer in partition.raft.peers and key not in self.waiting:
                 self._isolate(key, partition, lambda raft: raft.connect(now, peer))
                 self.schedule(key)
 
@@ -228,7 +260,7 @@ class Engine:
         """Handle the end of the connection to another broker."""
         self._connected.discard(peer)
         for key, partition in list(self.partitions.items()):
-            if peer in partition.raft.peers:
+            if peer in partition.raft.peers and key not in self.waiting:
                 self._isolate(key, partition, lambda raft: raft.disconnect(now, peer))
                 self._set_timer(key, partition)
 
@@ -241,7 +273,7 @@ class Engine:
     def receive(self, now: float, peer: str, key: bytes, message: Message) -> None:
         """Handle a message of another broker for one group."""
         partition = self.partitions.get(key)
-        if partition is None or self._is_halted:
+        if partition is None or key in self.waiting or self._is_halted:
             return
         try:
             partition.raft.receive(now, peer, message)
@@ -260,6 +292,7 @@ class Engine:
         )
         reason = str(error) if expected else f"{type(error).__name__}: {error}"
         del self.partitions[key]
+        self.waiting.pop(key, None)
         self._update_names(partition.meta)
         self.broken[key] = (partition.meta, reason)
         partition.close(reason)
@@ -287,6 +320,8 @@ class Engine:
 
     def campaign(self, now: float, key: bytes) -> None:
         """Let a replica start a pre-vote at once, and an election if a majority would vote for it."""
+        if key in self.waiting:
+            return
         self._isolate(key, self.partitions[key], lambda raft: raft.campaign(now))
         self.schedule(key)
 
@@ -337,7 +372,7 @@ class Engine:
         scheduled, self._scheduled = self._scheduled, {}
         for key in scheduled:
             partition = self.partitions.get(key)
-            if partition is None:
+            if partition is None or key in self.waiting:
                 continue
             try:
                 if partition.has_work:

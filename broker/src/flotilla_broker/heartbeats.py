@@ -18,6 +18,7 @@ from flotilla.net import Disconnected, Pool, Response
 from flotilla_broker.api.descriptions import describe_broken, describe_broker, summarize
 from flotilla_broker.server import Broker
 from flotilla_server.access_table import TABLE_BYTES_MAX
+from flotilla_server.broker_starts import StartReport, StartVerdict
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class _AcceptedResponse(msgspec.Struct):
     writer_epoch: int = 0
     known: bool = True
     access: msgspec.Raw = msgspec.Raw(b"")  # the access table, if the version differs from the broker's
+    start: str = StartVerdict.CONFIRMED  # managers of 0.2 do not check starts
 
 
 class _Error(msgspec.Struct):
@@ -58,6 +60,7 @@ def encode_heartbeat(broker: Broker) -> bytes:
     return msgspec.json.encode(
         {
             **describe_broker(broker),
+            "start": report_start(broker),
             "disk": {**asdict(broker.log.disk_usage()), "segments_left": broker.log.space().segments_left},
             "replicas": [summarize(partition) for partition in broker.engine.partitions.values()],
             "broken": describe_broken(broker),
@@ -66,18 +69,53 @@ def encode_heartbeat(broker: Broker) -> bytes:
     )
 
 
+def report_start(broker: Broker) -> StartReport:
+    """Report the current start, so that managers can check it."""
+    start = broker.identity.start
+    return StartReport(
+        number=start.number,
+        token=start.token.hex(),
+        lsn=start.lsn,
+        recovered_lsn=broker.identity.recovered_lsn,
+        is_confirmed=broker.identity.is_confirmed,
+        is_copy=broker.identity.is_copy,
+    )
+
+
+def read_verdict(text: str) -> StartVerdict:
+    """Decode a verdict. One of a later version confirms nothing."""
+    try:
+        return StartVerdict(text)
+    except ValueError:
+        return StartVerdict.UNCONFIRMED
+
+
+def handle_verdict(broker: Broker, verdict: StartVerdict) -> None:
+    """Act on a manager's verdict on the current start."""
+    match verdict:
+        case StartVerdict.CONFIRMED:
+            broker.is_registered = True
+            broker.confirm_start()
+        case StartVerdict.OLDER_COPY:
+            broker.give_up_identity("log is an older copy: managers remember a later LSN of this broker")
+        case StartVerdict.DUPLICATE:
+            broker.stop_as_duplicate()
+        case StartVerdict.UNCONFIRMED:
+            pass  # the next heartbeat asks again
+
+
 class HeartbeatSender:
     """Sends heartbeats until it is cancelled.
 
-    `encode` encodes a heartbeat. `on_accepted` is called when a manager accepted one. `on_access_table` gets the writer
-    epoch and the access table of the response, if any. `secret` authenticates this broker as a server.
+    `encode` encodes a heartbeat. `on_accepted` gets the verdict of a manager that accepted one. `on_access_table` gets
+    the writer epoch and the access table of the response, if any. `secret` authenticates this broker as a server.
     """
 
     def __init__(
         self,
         managers: Sequence[str],
         encode: Callable[[], bytes],
-        on_accepted: Callable[[], None],
+        on_accepted: Callable[[StartVerdict], None],
         *,
         interval_s: float,
         tls: SSLContext | None = None,
@@ -98,8 +136,8 @@ class HeartbeatSender:
     def of(cls, broker: Broker, tls: SSLContext | None = None) -> "HeartbeatSender":
         """Send heartbeats of a broker to the managers in its settings; `tls` verifies them."""
 
-        def on_accepted() -> None:
-            broker.is_registered = True
+        def on_accepted(verdict: StartVerdict) -> None:
+            handle_verdict(broker, verdict)
 
         async def on_access_table(writer_epoch: int, table: bytes) -> None:
             if broker.access is not None:
@@ -169,7 +207,7 @@ class HeartbeatSender:
         try:
             if response.status == _OK:
                 decoded = msgspec.json.decode(response.body, type=_AcceptedResponse)
-                self._on_accepted()
+                self._on_accepted(read_verdict(decoded.start))
                 if self._on_access_table is not None:
                     table = bytes(decoded.access)
                     await self._on_access_table(decoded.writer_epoch, b"" if table == _NULL else table)

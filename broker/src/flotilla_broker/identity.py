@@ -6,19 +6,23 @@ names, so the new broker is not mistaken for the old one.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
-from flotilla_broker.log import Log, LogConfig, StoreUnreadable, open_folder
+from flotilla_broker.log import DiskFull, Log, LogConfig, StoreUnreadable, open_folder
 from flotilla_broker.partition.meta import type_of
+from flotilla_server.broker_starts import Lsn, Start
 
 logger = logging.getLogger(__name__)
 
 _FOLDER = "log"
 _ASIDE = "damaged"
+_PAST_STARTS = 16
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Host = Annotated[str, msgspec.Meta(min_length=1, max_length=253, pattern=r"^[^\s\x00-\x1f\x7f/?#@]+$")]
@@ -64,17 +68,6 @@ class BrokerAddress(msgspec.Struct, frozen=True):
         return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
 
 
-class Start(msgspec.Struct, frozen=True, array_like=True):
-    """One start of a broker: its number, counted in the log, and a random token."""
-
-    number: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 0
-    token: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
-
-    def is_older_than(self, seen: "Start") -> bool:
-        """Whether the log is an older copy: a lower number than `seen`, or the same number with another token."""
-        return self.number < seen.number or (self.number == seen.number and self.token != seen.token)
-
-
 class BrokerMeta(msgspec.Struct, frozen=True, tag="broker"):
     """The stored identity. Field names are part of the disk format."""
 
@@ -83,10 +76,16 @@ class BrokerMeta(msgspec.Struct, frozen=True, tag="broker"):
     token: bytes = b""  # random, distinguishes two starts with the same number
     writer_epoch: int = 0  # the highest seen; commands of a lower one are rejected
     brokers: dict[BrokerId, BrokerAddress] = {}
-    seen: dict[BrokerId, Start] = {}  # the last known start of other brokers
+    seen: dict[
+        BrokerId, Start
+    ] = {}  # the last known start of other brokers, and the LSN up to which their logs were durable
     cluster_id: BrokerId | None = None  # set once
     closed: tuple[bytes, ...] = ()  # keys of groups whose replica was removed: never join again
     version: int = 1
+    unconfirmed_lsn: Lsn | None = None  # where the first unconfirmed start found the log
+    folder_id: str = ""  # of the log folder at the last start; empty if 0.2 wrote this
+    is_copy: bool = False  # of the folder of a running broker; until all replicas have caught up
+    is_closed: bool = False  # the last start has ended normally
 
 
 class IdentityInvalid(Exception):
@@ -108,6 +107,12 @@ class Identity:
         self._log = log
         self._number = number
         self._meta = meta
+        self._past: dict[str, deque[tuple[int, bytes]]] = {}  # last accepted starts of other brokers
+        self._heard: dict[str, Start] = {}  # starts of other brokers with LSNs that are not stored yet
+        self._own_frames = (log.last_lsn, log.last_lsn)  # LSNs of trailing frames that are the identity's
+        self._recovered_lsn = log.recovered_lsn if meta.unconfirmed_lsn is None else meta.unconfirmed_lsn
+        self._confirmed_at: float = 0 if self.is_new else inf  # LSN of the frame that says so
+        self._is_copy = False
 
     @property
     def id(self) -> str:
@@ -126,8 +131,45 @@ class Identity:
 
     @property
     def start(self) -> Start:
-        """The current start."""
-        return Start(self._meta.starts, self._meta.token)
+        """The current start, with the LSN up to which the log is known to be durable."""
+        return Start(self._meta.starts, self._meta.token, self.reported_lsn)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this is the first start of this identity: it has made no promise before."""
+        return self._meta.starts <= 1
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether this start runs on a copy of the folder of a running broker, and not all replicas had caught up.
+
+        A copy of the folder of a stopped broker has everything, until that broker starts again.
+        """
+        return self._is_copy
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether it is certain that the log is not an older copy."""
+        return self._confirmed_at != inf
+
+    @property
+    def recovered_lsn(self) -> int:
+        """Where this start found the log. Unconfirmed starts before it do not count."""
+        return self._recovered_lsn
+
+    @property
+    def reported_lsn(self) -> int:
+        """The LSN that others may remember: this log never goes below it, unless it is replaced by an older copy.
+
+        It stays at `recovered_lsn` until the start is confirmed and the confirmation is durable. It does not count
+        trailing frames of the identity, nor marks: otherwise brokers would remember each other's LSNs for ever.
+        """
+        durable = self._log.durable_lsn
+        if durable < self._confirmed_at:
+            return self._recovered_lsn
+        first, last = self._own_frames
+        is_own = first <= durable and (durable <= last or self._log.content_lsn <= last)
+        return first if is_own else durable
 
     @property
     def brokers(self) -> Mapping[str, BrokerAddress]:
@@ -171,17 +213,65 @@ class Identity:
 
     def start_of(self, peer: str) -> Start:
         """Return the last known start of another broker."""
-        return self._meta.seen.get(peer, Start())
+        return self._heard.get(peer) or self._meta.seen.get(peer, Start())
 
-    def record_start(self, peer: str, start: Start) -> bool:
-        """Store another broker's start; return whether its log is an older copy.
+    def record_start(self, peer: str, start: Start, recovered_lsn: int | None = None) -> bool:
+        """Record another broker's start; return whether its log is an older copy.
 
+        A start that was accepted before is none, even if another one was accepted since: that one is of a clone.
         A broker with an older copy of its log, for example from a backup, has lost votes and entries. It must not take
         part under its old id. It cannot know that itself, so other brokers remember its starts.
         """
-        if start.number > self.start_of(peer).number:
+        known = self.start_of(peer)
+        past = self._past.setdefault(peer, deque((known.key,), _PAST_STARTS))
+        if start.key not in past and start.is_older_copy(recovered_lsn, known):
+            return True
+        if start.is_same(known):
+            self.record_lsn(peer, start.lsn)
+        else:
+            past.append(start.key)
+            start = msgspec.structs.replace(start, lsn=max(start.lsn, known.lsn))
             self._change(msgspec.structs.replace(self._meta, seen={**self._meta.seen, peer: start}))
-        return start.is_older_than(self.start_of(peer))
+            self._heard.pop(peer, None)
+        return False
+
+    def record_lsn(self, peer: str, lsn: int) -> None:
+        """Record the LSN up to which the log of another broker is durable. `store_lsns` makes the record durable."""
+        known = self.start_of(peer)
+        if lsn > known.lsn:
+            self._heard[peer] = msgspec.structs.replace(known, lsn=lsn)
+
+    def store_lsns(self) -> bool:
+        """Store what `record_lsn` recorded; return whether anything was stored.
+
+        Not on a full disk: its reserve is for terms and votes.
+        """
+        if not self._heard:
+            return False
+        meta = msgspec.structs.replace(self._meta, seen={**self._meta.seen, **self._heard})
+        try:
+            self._log.admit(len(_encode(meta)))
+        except DiskFull:
+            return False
+        self._change(meta)
+        self._heard.clear()
+        return True
+
+    def confirm_start(self) -> None:
+        """Record that this start continues the last one: the folder is no older copy. Idempotent."""
+        if not self.is_confirmed:
+            self._change(msgspec.structs.replace(self._meta, unconfirmed_lsn=None))
+            self._confirmed_at = self._log.last_lsn
+
+    def record_caught_up(self) -> None:
+        """Record that all replicas of a copy have caught up: from the next start on, it is like any other folder."""
+        if self._meta.is_copy:
+            self._change(msgspec.structs.replace(self._meta, is_copy=False))
+        self._is_copy = False
+
+    def record_close(self) -> None:
+        """Record that this start ends normally."""
+        self._change(msgspec.structs.replace(self._meta, is_closed=True))
 
     def is_closed(self, key: bytes) -> bool:
         """Whether the replica of a group was removed here, so that this broker must not join it again."""
@@ -197,12 +287,28 @@ class Identity:
         self._log.quarantine(self._number, reason)
 
     def _change(self, meta: BrokerMeta) -> None:
+        before, content = self._log.last_lsn, self._log.content_lsn
         self._log.set_meta(self._number, _encode(meta))
         self._meta = meta
+        first, last = self._own_frames
+        self._own_frames = (first if content <= last else before, self._log.last_lsn)
 
     def count_start(self, token: bytes) -> None:
-        """Count a start."""
-        self._change(msgspec.structs.replace(self._meta, starts=self._meta.starts + 1, token=token))
+        """Count a start. It is not confirmed yet."""
+        meta, folder_id = self._meta, self._log.folder_id
+        self._is_copy = meta.is_copy or (meta.folder_id not in {"", folder_id} and not meta.is_closed)
+        self._change(
+            msgspec.structs.replace(
+                meta,
+                starts=meta.starts + 1,
+                token=token,
+                unconfirmed_lsn=self._recovered_lsn,
+                folder_id=folder_id,
+                is_copy=self._is_copy,
+                is_closed=False,
+            )
+        )
+        self._confirmed_at = inf
 
 
 def _encode(meta: BrokerMeta) -> bytes:
@@ -247,7 +353,7 @@ def find_identity(log: Log) -> Identity | None:
 
 def create_identity(log: Log, random_bytes: Callable[[int], bytes]) -> Identity:
     """Create an identity with a random id."""
-    meta = BrokerMeta(random_bytes(16).hex(), starts=1, token=random_bytes(8))
+    meta = BrokerMeta(random_bytes(16).hex(), starts=1, token=random_bytes(8), folder_id=log.folder_id)
     return Identity(log, log.create_group(_encode(meta)), meta)
 
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from flotilla_broker.identity import Start
 from flotilla_broker.peers import PeerNetwork, PeersMisuse
 from flotilla_broker.raft import Message
 from flotilla_broker.raft.messages import Append, SnapshotBegin, SnapshotChunk
+from flotilla_server.broker_starts import Lsn, Start
 
 logger = logging.getLogger(__name__)
 
@@ -20,16 +20,26 @@ _GroupMessage = tuple[bytes, Message]
 
 
 class Greeting(msgspec.Struct, frozen=True, tag="greeting"):
-    """The first frame on a connection: the start numbers of both brokers, as the sender knows them."""
+    """The first frame on a connection: the starts of both brokers, as the sender knows them.
+
+    Brokers of 0.2 know neither LSNs nor `recovered_lsn`, where the sender's start found its log. `is_copy`: the sender
+    runs on a copy of the folder of a running broker.
+    """
 
     mine: Start
     yours: Start
+    recovered_lsn: Lsn | None = None
+    is_copy: bool = False
 
 
 class PeerBatch(msgspec.Struct, frozen=True, tag="parcels"):
-    """Messages between members of groups, each with the key of its group. The wire format calls them parcels."""
+    """Messages between members of groups, each with the key of its group. The wire format calls them parcels.
+
+    Everything that the messages promise was durable in the sender's log at `lsn`.
+    """
 
     messages: list[_GroupMessage] = msgspec.field(name="parcels")
+    lsn: Lsn = 0  # 0 if it is unknown, as in 0.2
 
 
 Frame = Greeting | PeerBatch
@@ -39,10 +49,14 @@ _decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 
 
 class PeerBatches:
-    """The engine's network. `on_writable` is called when a peer that was not writable is writable again."""
+    """The engine's network. `on_writable` is called when a peer that was not writable is writable again.
 
-    def __init__(self, on_writable: Callable[[str], None]) -> None:
+    `lsn` returns the LSN that other brokers may remember.
+    """
+
+    def __init__(self, on_writable: Callable[[str], None], lsn: Callable[[], int]) -> None:
         self._on_writable = on_writable
+        self._lsn = lsn
         self._peers: PeerNetwork | None = None
         self._outgoing: dict[str, list[_GroupMessage]] = {}
         self._bytes: dict[str, int] = {}
@@ -84,7 +98,7 @@ class PeerBatches:
     def _send(self, peer: str, messages: list[_GroupMessage]) -> None:
         try:
             if self._peers is not None:
-                self._peers.send(peer, [_encoder.encode(PeerBatch(messages))])
+                self._peers.send(peer, [_encoder.encode(PeerBatch(messages, self._lsn()))])
         except PeersMisuse as error:  # a message is larger than a frame: only its group is affected
             logger.error("message dropped, larger than a frame peer=%s error=%r", peer, str(error))  # noqa: TRY400 - the text says it all
 

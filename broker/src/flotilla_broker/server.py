@@ -26,11 +26,13 @@ from flotilla_broker.peers import AddressBook, PeerNetwork
 from flotilla_broker.raft import NotLeader
 from flotilla_broker.raft.port import ReadDone
 from flotilla_broker.settings import Settings
+from flotilla_broker.volume_check import DuplicateBroker, OlderCopy, VolumeCheck
 
 logger = logging.getLogger(__name__)
 
 _TRANSFER_S = 5.0
 _RETENTION_S = 5.0
+_STORE_LSNS_S = 1.0
 
 
 class ReplicaClosed(Exception):
@@ -56,7 +58,8 @@ class Broker:
         self.access = access  # None: authentication is off
         self.identity = identity
         self.log = log
-        self.peer_batches = PeerBatches(self._on_writable)
+        self.peer_batches = PeerBatches(self._on_writable, lambda: identity.reported_lsn)
+        self.volume_check = VolumeCheck(identity, has_managers=bool(settings.managers))
         self.engine = Engine(
             log,
             self.peer_batches,
@@ -66,6 +69,8 @@ class Broker:
             raft_config=settings.raft_config,
             clock_ms=_now_ms,
             random_float=random.Random().random,  # noqa: S311 - spreads elections, guards nothing
+            admit=self.volume_check.admit,
+            may_vote=self.volume_check.may_vote,
         )
         self.book = AddressBook()
         self.peers = PeerNetwork(
@@ -76,11 +81,12 @@ class Broker:
             on_disconnected=self._on_disconnected,
             on_frame=self._on_frame,
             on_writable=self.peer_batches.writable,
+            start=identity.start.token,
             config=settings.peer_config,
             tls=settings.peer_tls,
         )
         self.peer_batches.attach(self.peers)
-        self.is_recovered = self.is_stopping = False
+        self.is_recovered = self.is_stopping = self.is_failed = False
         self.is_registered = not settings.managers  # a manager accepted a heartbeat since the start
         self.address = settings.advertise(settings.port, settings.peer_port)
         self.on_flush: Callable[[float], None] = lambda _: None
@@ -94,6 +100,7 @@ class Broker:
         self._durable_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._retention_timer = self._loop.call_later(_RETENTION_S, self._apply_retention)
+        self._lsns_timer = self._loop.call_later(_STORE_LSNS_S, self._store_lsns)
 
     @classmethod
     def open(cls, settings: Settings, on_failure: Callable[[BaseException], None]) -> "Broker":
@@ -127,11 +134,14 @@ class Broker:
     async def close(self) -> None:
         """Close all connections, and sync and close the log."""
         self._retention_timer.cancel()
+        self._lsns_timer.cancel()
         if self._timer is not None:
             self._timer.cancel()
         await self.peers.close()
         for task in self._tasks:
             task.cancel()
+        with contextlib.suppress(LogError):  # the log has failed, or the identity was given up: no normal end
+            self.identity.record_close()
         await self._driver.close()
 
     async def transfer_all_leaderships(self) -> None:
@@ -200,6 +210,18 @@ class Broker:
             self.engine.schedule(key)
         self.wake()
 
+    def _store_lsns(self) -> None:
+        """Store the LSNs up to which the logs of other brokers are durable, so that a restart does not lose them."""
+        if self.is_failed:
+            return
+        self._lsns_timer = self._loop.call_later(_STORE_LSNS_S, self._store_lsns)
+        before = self.log.last_lsn
+        self.identity.store_lsns()
+        if self.volume_check.is_copy and self.engine.has_caught_up:
+            self.identity.record_caught_up()
+        if self.log.last_lsn != before:
+            self.wake()
+
     # -- events -------------------------------------------------------------------------------------------
 
     def _on_durable(self, durable: Durable) -> None:
@@ -213,11 +235,13 @@ class Broker:
 
     def _fail(self, error: BaseException) -> None:
         logger.critical("broker failed, exiting error=%r", str(error), exc_info=error)
+        self.is_failed = True
         self.engine.halt()
         self._on_failure(error)
 
     def _on_connected(self, peer: str) -> None:
-        self.peer_batches.greet(peer, Greeting(self.identity.start, self.identity.start_of(peer)))
+        if not self.is_failed:  # a broker that exits says nothing about others
+            self.peer_batches.greet(peer, self.volume_check.greeting(peer))
 
     def _on_disconnected(self, peer: str) -> None:
         if peer in self._greeted:
@@ -227,24 +251,58 @@ class Broker:
 
     def _on_frame(self, peer: str, data: memoryview) -> None:
         frame = decode_frame(data)
+        if self.is_failed:
+            return
         if isinstance(frame, Greeting):
             self._on_greeting(peer, frame)
         elif peer in self._greeted:
+            self.identity.record_lsn(peer, frame.lsn)
             now = self._loop.time()
             for key, message in frame.messages:
                 self.engine.receive(now, peer, key, message)
         self.wake()
 
     def _on_greeting(self, peer: str, greeting: Greeting) -> None:
-        if self.identity.start.is_older_than(greeting.yours):
-            reason = f"broker {peer} has seen start {greeting.yours.number}, this is start {self.identity.start.number}"
-            self.identity.retire(f"log is an older copy: {reason}")
-            self._fail(RuntimeError(f"log is an older copy: {reason}; the next start takes a new id"))
-        elif self.identity.record_start(peer, greeting.mine):
+        try:
+            is_current = self.volume_check.on_greeting(peer, greeting)
+        except OlderCopy as error:
+            self.give_up_identity(str(error))
+            return
+        except DuplicateBroker:
+            self.stop_as_duplicate()
+            return
+        if not is_current:
             logger.error("peer has an older copy of its log, ignoring its messages peer=%s", peer)
         elif peer not in self._greeted:
             self._greeted.add(peer)
             self.engine.connect(self._loop.time(), peer)
+            self.engine.admit_waiting(self._loop.time())
+
+    def give_up_identity(self, reason: str) -> None:
+        """Exit: the data folder is an older copy. The next start sets it aside, and takes a new id.
+
+        A broker whose start others have confirmed only exits: another process with its id must be running.
+        """
+        if self.volume_check.is_vouched:
+            self.stop_as_duplicate()
+            return
+        self.identity.retire(reason)
+        self._fail(RuntimeError(f"{reason}; the next start sets the log aside and takes a new id"))
+
+    def confirm_start(self) -> None:
+        """Let the replicas take part: a manager has confirmed that the data folder is no older copy."""
+        self.volume_check.on_confirmed()
+        self.engine.admit_waiting(self._loop.time())
+        self.wake()
+
+    def stop_as_duplicate(self) -> None:
+        """Exit: another process with the id of this broker is running."""
+        self._fail(
+            RuntimeError(
+                f"another broker with id {self.identity.id} is running: data folder {self.settings.data} is a copy of "
+                "its folder. Start this broker on an empty folder, or stop the other one"
+            )
+        )
 
     def _on_writable(self, peer: str) -> None:
         self.engine.writable(peer)
@@ -333,6 +391,13 @@ class Broker:
         if not self.is_recovered:
             return ["recovering the log"]
         reasons = [] if self.is_registered else ["no manager has accepted a heartbeat since the start"]
+        if self.engine.waiting:
+            needed = "managers and more brokers" if self.identity.is_copy else "managers or more brokers"
+            kind = "a copy of the files of a running broker" if self.identity.is_copy else "the latest one"
+            reasons.append(
+                f"{len(self.engine.waiting)} replicas wait until {needed} confirm that the data folder is not an older "
+                f"copy; it looks like {kind}"
+            )
         return reasons + [
             f"replica {partition.meta.key} lags {lag} entries behind its leader"
             for partition in self.engine.partitions.values()

@@ -31,6 +31,7 @@ from flotilla_manager.writer.reconciler import BrokerReconciler
 from flotilla_manager.writer.registrations import RegistrationService
 from flotilla_manager.writer.reports import Reports
 from flotilla_manager.writer.service import WriterServices
+from flotilla_manager.writer.start_checks import StartChecks
 from flotilla_manager.writer.tokens import TokenService
 from flotilla_manager.writer.topic_service import TopicService
 from flotilla_manager.writer.topics import Topics
@@ -98,6 +99,7 @@ class Manager:
     def _make_writer(self, clock: Callable[[], float]) -> None:
         database, metadata, settings = self.database, self.metadata, self.settings
         self.reports = Reports(clock)
+        starts = StartChecks(clock)
         self.commands = Commands(self.control, self._headers)
         self.election = WriterElection(database, settings.url or "", clock=clock, on_taken=self._on_taken)
         lock = asyncio.Lock()  # of placement, and of changes of brokers
@@ -107,6 +109,7 @@ class Manager:
             database,
             metadata,
             self.reports,
+            starts,
             self.commands,
             registry,
             clock=clock,
@@ -139,9 +142,11 @@ class Manager:
             ),
             brokers=BrokerService(
                 self.election,
+                database,
                 metadata,
                 registry,
                 self.reports,
+                starts,
                 self.reconciler,
                 self.commands,
                 tokens=self.token_cache,

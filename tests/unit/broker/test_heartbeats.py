@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from flotilla_broker.heartbeats import BODY_BYTES_MAX, TARGET, HeartbeatSender, encode_heartbeat, retry_s
 from flotilla_broker.server import Broker
 from flotilla_broker.settings import Settings
+from flotilla_server.broker_starts import StartVerdict
 from support.access import SECRET, SYSTEM, hold, table_of
 from unit.net.harness import Serve, on_loop, read_request, serving, silent, until
 
@@ -35,6 +37,7 @@ class Registered:
 
     def __init__(self, *managers: str, heartbeat: bytes = b"{}") -> None:
         self.accepted = 0
+        self.verdicts: list[StartVerdict] = []
         self.heartbeat = heartbeat
         self._task = asyncio.create_task(HeartbeatSender(managers, self._make, self._accept, interval_s=0.02).run())
 
@@ -43,8 +46,9 @@ class Registered:
             raise RuntimeError("no heartbeat today")
         return self.heartbeat
 
-    def _accept(self) -> None:
+    def _accept(self, verdict: StartVerdict) -> None:
         self.accepted += 1
+        self.verdicts.append(verdict)
 
     async def close(self) -> None:
         assert not self._task.done(), "heartbeats continue"
@@ -146,7 +150,7 @@ def test_broker_authenticates_as_a_server() -> None:
         manager = Manager()
         async with serving(manager.serve) as server:
             sender = HeartbeatSender(
-                (server.url,), lambda: b"{}", lambda: None, interval_s=0.02, secret=SECRET.encode()
+                (server.url,), lambda: b"{}", lambda _: None, interval_s=0.02, secret=SECRET.encode()
             )
             task = asyncio.create_task(sender.run())
             await until(lambda: len(manager.heard) >= 2)
@@ -214,6 +218,49 @@ def test_broker_without_authentication_requests_no_table(tmp_path: Path) -> None
         await broker.close()
 
     on_loop(body)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "is_registered", "is_admitted", "failure"),
+    [
+        ("confirmed", True, True, None),
+        ("unconfirmed", False, False, None),
+        ("older_copy", False, False, "log is an older copy: managers remember"),
+        ("duplicate", False, False, "another broker with id .* is running: data folder .* is a copy"),
+    ],
+)
+def test_broker_obeys_the_verdict_of_managers_on_its_start(
+    verdict: str, is_registered: bool, is_admitted: bool, failure: str | None, tmp_path: Path
+) -> None:
+    """Guarantee 1 for restored volumes: a group of one can only be confirmed by managers."""
+    failures: list[BaseException] = []
+
+    async def body() -> None:
+        manager = Manager(body=json.dumps({"status": "ok", "known": True, "start": verdict}).encode())
+        async with serving(manager.serve) as server:
+            settings = Settings(data=tmp_path, managers=(server.url,), manager_heartbeat_s=0.02)
+            first = Broker.open(settings, on_failure=failures.append)
+            known = first.identity.id
+            await first.close()
+            broker = Broker.open(settings, on_failure=failures.append)
+            task = asyncio.create_task(HeartbeatSender.of(broker).run())
+            await until(lambda: len(manager.heard) >= 3)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            start = json.loads(manager.heard[0][1])["start"]
+            assert start["number"] == 2
+            assert start["lsn"] == start["recovered_lsn"] == broker.identity.recovered_lsn
+            assert broker.is_registered is is_registered
+            assert broker.volume_check.admit([known]) is is_admitted
+            await broker.close()
+            again = Broker.open(settings, on_failure=failures.append)
+            assert (again.identity.id == known) is (verdict != "older_copy"), "an older copy gives up its id"
+            await again.close()
+
+    on_loop(body)
+    assert bool(failures) is (failure is not None)
+    if failure is not None:
+        assert re.match(failure, str(failures[0]))
 
 
 def test_heartbeat_announces_its_interval(tmp_path: Path) -> None:

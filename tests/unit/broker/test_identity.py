@@ -16,7 +16,6 @@ from flotilla_broker.identity import (
     Identity,
     IdentityInvalid,
     StaleWriter,
-    Start,
     find_identity,
     open_data_folder,
 )
@@ -25,6 +24,7 @@ from flotilla_broker.partition.config import PartitionConfig
 from flotilla_broker.peer_batches import PeerBatches
 from flotilla_broker.peer_names import PeerNames
 from flotilla_broker.raft import RaftConfig
+from flotilla_server.broker_starts import Start
 
 CONFIG = LogConfig(segment_bytes=1 << 16, entry_bytes_max=4000)
 ADDRESS = BrokerAddress("host", 1, "peer", 2)
@@ -164,7 +164,7 @@ def test_replica_of_a_later_version_stops_the_start(tmp_path: Path) -> None:
     log.create_group(msgspec.msgpack.encode({"type": "replica", "topic": "orders", "rack": "a"}))
     engine = Engine(
         log,
-        PeerBatches(lambda _: None),
+        PeerBatches(lambda _: None, lambda: 0),
         cast("Any", None),  # it reads for leaders only
         me=A,
         config=PartitionConfig(),

@@ -6,11 +6,11 @@ from typing import cast
 import msgspec
 import pytest
 
-from flotilla_broker.identity import Start
 from flotilla_broker.peer_batches import Greeting, PeerBatch, PeerBatches, decode_frame
 from flotilla_broker.peers import PeerNetwork
 from flotilla_broker.raft import Entry
 from flotilla_broker.raft.messages import Append, SnapshotBegin, Vote
+from flotilla_server.broker_starts import Start
 
 
 class Recorder:
@@ -30,7 +30,7 @@ class Recorder:
 
 def make() -> tuple[PeerBatches, Recorder, list[str]]:
     room: list[str] = []
-    batches, recorder = PeerBatches(room.append), Recorder()
+    batches, recorder = PeerBatches(room.append, lambda: 7), Recorder()
     batches.attach(cast("PeerNetwork", recorder))
     return batches, recorder, room
 
@@ -46,7 +46,7 @@ def test_messages_of_one_run_for_a_peer_are_one_frame() -> None:
         batches.send("b", key, Vote(4))
     batches.flush()
     assert [peer for peer, _ in recorder.frames] == ["a", "b"]
-    assert decode_frame(memoryview(recorder.frames[0][1])) == PeerBatch([(b"1", Vote(3)), (b"2", Vote(3))])
+    assert decode_frame(memoryview(recorder.frames[0][1])) == PeerBatch([(b"1", Vote(3)), (b"2", Vote(3))], lsn=7)
     batches.flush()
     assert len(recorder.frames) == 2
 

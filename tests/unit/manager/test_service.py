@@ -16,6 +16,7 @@ from flotilla_manager.metadata import open_store
 from flotilla_manager.metadata.errors import DatabaseUnavailable
 from flotilla_manager.settings import Settings
 from flotilla_manager.writer import brokers
+from flotilla_server.broker_starts import StartReport
 from support.metadata import an_id
 from support.writer_harness import Bench, FakeBroker, WriterHarness, on_bench
 
@@ -69,6 +70,68 @@ def test_unchanged_heartbeat_needs_no_query(tmp_path: Path, monkeypatch: pytest.
             await writer.service.brokers.heartbeat(new.heartbeat())
 
     on_bench(tmp_path, work)
+
+
+def report(number: int, lsn: int) -> StartReport:
+    return StartReport(number=number, token=f"{number:02x}", lsn=lsn, recovered_lsn=lsn)
+
+
+def test_start_of_a_clone_does_not_replace_the_address_of_its_broker(tmp_path: Path) -> None:
+    """Nor its heartbeats: records and commands keep going to the genuine broker."""
+
+    async def work(bench: Bench) -> None:
+        writer = await bench.writer()
+        broker = first_of(bench)
+        send = writer.service.brokers.heartbeat
+        assert "start" not in await send(broker.heartbeat(start=report(1, 50)))
+        answers = []
+        for _ in range(6):
+            answers.append(await send(broker.heartbeat(start=report(2, 50), port=9)))
+            bench.clock.move(1)
+            await send(broker.heartbeat(start=report(1, 50)))
+        assert [answer["start"] for answer in answers] == ["unconfirmed"] * 4 + ["duplicate"] * 2
+        assert writer.metadata.require_snapshot().brokers_by_id[broker.id].port == broker.port
+
+    on_bench(tmp_path, work)
+
+
+def test_first_heartbeats_of_several_brokers_are_all_remembered(tmp_path: Path) -> None:
+    """Each loads the stored starts; the last to load them must not forget what the others have reported."""
+
+    async def work(bench: Bench) -> None:
+        writer = await bench.writer()
+        brokers = list(bench.brokers.values())
+        await asyncio.gather(*(writer.service.brokers.heartbeat(one.heartbeat(start=report(1, 50))) for one in brokers))
+        for broker in brokers:
+            answer = await writer.service.brokers.heartbeat(broker.heartbeat(start=report(2, 49)))
+            assert answer["start"] == "older_copy"
+
+    on_bench(tmp_path, work)
+
+
+def test_older_copy_is_rejected_by_the_next_writer_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Guarantee 1: the database remembers the LSN up to which the log of each broker was durable."""
+
+    async def work(bench: Bench) -> None:
+        writer = await bench.writer()
+        broker = first_of(bench)
+        await writer.service.brokers.heartbeat(broker.heartbeat(start=report(1, 50)))
+        bench.clock.move(2)
+        await writer.reconciler.reconcile(writer.epoch)
+        other = bench.manager("http://two:1")
+        bench.store.take_over("http://three:1")
+        bench.clock.move(100)
+        while other.election.epoch is None:
+            await other.election.step()
+            bench.clock.move(1)
+        answer = await other.service.brokers.heartbeat(broker.heartbeat(start=report(2, 49)))
+        assert answer["start"] == "older_copy"
+        assert not other.reports.is_alive(broker.id)
+        answer = await other.service.brokers.heartbeat(broker.heartbeat(start=report(2, 50)))
+        assert "start" not in answer, "at the same address, a restart is confirmed at once"
+
+    on_bench(tmp_path, work)
+    assert "broker start rejected" in caplog.text
 
 
 def test_heartbeat_keeps_concurrent_changes_of_a_broker(tmp_path: Path) -> None:

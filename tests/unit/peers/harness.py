@@ -58,6 +58,7 @@ class Broker:
         me: str,
         *,
         secret: bytes | None = SECRET,
+        start: bytes = b"",
         config: PeerConfig = QUICK,
         tls: PeerTls | None = None,
     ) -> None:
@@ -74,6 +75,7 @@ class Broker:
             on_disconnected=lambda peer: self._note("disconnected", peer),
             on_frame=lambda peer, body: self._note("frame", peer, body),
             on_writable=lambda peer: self._note("writable", peer),
+            start=start,
             config=config,
             tls=tls,
             rng=random.Random(7),

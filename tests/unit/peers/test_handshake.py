@@ -17,6 +17,7 @@ from flotilla_broker.peers.handshake import (
     _ACCEPTOR,
     _DIALER,
     MESSAGE_BYTES_MAX,
+    START_BYTES_MAX,
     Accepting,
     Dialing,
     Versions,
@@ -189,6 +190,15 @@ def test_both_sides_reject_without_a_common_version() -> None:
     challenge = required(accepting(versions=new).receive(required(dialing(versions=new).start())))
     with pytest.raises(VersionMismatch):
         dialer.receive(challenge)
+
+
+@pytest.mark.parametrize("starts", [(b"token of", b"the other"), (b"", b"x"), (b"x" * START_BYTES_MAX, b"")])
+def test_both_sides_learn_the_start_of_the_other(starts: tuple[bytes, bytes]) -> None:
+    """Brokers of 0.2 send none."""
+    dialer = Dialing(A, B, SECRET, NONCE_A, own_start=starts[0])
+    acceptor = Accepting(B, SECRET, NONCE_B, {A}.__contains__, own_start=starts[1])
+    run(dialer, acceptor)
+    assert (acceptor.peer_start, dialer.peer_start) == starts
 
 
 def test_fields_of_a_later_version_are_ignored_but_proven() -> None:

@@ -160,6 +160,44 @@ def test_second_connection_of_a_peer_replaces_the_first(new_loop: NewLoop) -> No
     on_loop(body, new_loop)
 
 
+@both_loops
+def test_clone_of_a_connected_broker_is_closed_until_that_broker_is_gone(
+    new_loop: NewLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two processes with one id: one runs on a copy of the other's data folder. The one that was there first stays."""
+
+    async def body() -> None:
+        one, two, clone = Broker(A, start=b"one"), Broker(B, start=b"two"), Broker(A, start=b"clone")
+        async with started(one, two), started(clone, meet=False):
+            clone.book.update({B: two.address})
+            await clone.until_kinds("connected", "disconnected")
+            assert two.kinds == ["connected"]
+            two.network.send(A, [b"to the first"])
+            await one.until_kinds("connected", "frame")
+            await one.network.close()
+            await two.until(lambda: two.kinds == ["connected", "disconnected", "connected"])
+            two.network.send(A, [b"to its successor"])
+            await clone.until_kinds("connected", "frame")
+
+    on_loop(body, new_loop)
+    assert "another process with the id of this broker is connected" in caplog.text
+
+
+@both_loops
+def test_second_connection_of_the_same_start_replaces_the_first(new_loop: NewLoop) -> None:
+    """The peer has lost the first one, which this side has not noticed yet."""
+
+    async def body() -> None:
+        one, two, again = Broker(A, start=b"one"), Broker(B, start=b"two"), Broker(A, start=b"one")
+        async with started(one, two), started(again, meet=False):
+            one.hook = lambda what, _: one.book.update({}) if what == "disconnected" else None
+            again.book.update({B: two.address})
+            await again.until_connected(B)
+            await two.until(lambda: two.kinds == ["connected", "disconnected", "connected"])
+
+    on_loop(body, new_loop)
+
+
 @pytest.mark.parametrize("secrets", [(SECRET, b"wrong"), (b"wrong", SECRET), (None, SECRET), (SECRET, None)])
 def test_brokers_with_different_secrets_never_connect(
     secrets: tuple[bytes | None, bytes | None], caplog: pytest.LogCaptureFixture

@@ -3,8 +3,17 @@
 import pytest
 
 from flotilla_broker.partition.appends import Appended
-from flotilla_broker.raft import Role
-from flotilla_broker.raft.messages import Append, Heartbeat, PreVote, PreVoteRequest, Reply, Vote, VoteRequest
+from flotilla_broker.raft import Entry, Role
+from flotilla_broker.raft.messages import (
+    Append,
+    Heartbeat,
+    PreVote,
+    PreVoteRequest,
+    Reply,
+    TimeoutNow,
+    Vote,
+    VoteRequest,
+)
 from support.raftnet import RAFT, Net, Node
 
 
@@ -413,3 +422,56 @@ def test_member_with_an_old_pre_vote_grants_others() -> None:
     net.campaign(one)
     net.settle()
     assert one.raft.is_leader
+
+
+def test_member_that_may_not_vote_neither_votes_nor_campaigns_until_it_has_caught_up() -> None:
+    """Guarantee 1 for a broker on a copy of its folder: it may lack committed entries, and votes that it gave."""
+    net, (one, two, three) = led()
+    one.append(b"x")
+    net.wait(1)
+    two.crash()
+    one.crash()
+    two.may_vote = False
+    two.start()
+    net.connect_all()
+    kinds = (PreVoteRequest, VoteRequest, Vote)
+    before = net.count_sent(two, kind=kinds)
+    net.wait(30)
+    two.engine.campaign(net.now, net.key)
+    net.inject(three, two, VoteRequest(99, 99, 99))
+    assert net.count_sent(two, kind=kinds) == before
+    assert net.count_sent(three, two, kind=PreVoteRequest) > 0
+    assert not three.raft.is_leader, "two of three members are up, but one of them does not vote"
+    one.start()
+    net.connect_all()
+    net.wait(10)
+    assert two.raft.may_vote
+    assert two.values == [b"x"]
+    leader = next(node for node in net.nodes if node.raft.is_leader)
+    leader.crash()
+    net.wait(30)
+    assert sum(node.up and node.raft.has_committed_in_term for node in net.nodes) == 1
+
+
+def test_member_that_may_not_vote_ignores_a_leadership_transfer() -> None:
+    net, (one, two, _) = led()
+    two.raft.may_vote = False
+    net.inject(one, two, TimeoutNow(one.raft.term))
+    assert net.count_sent(two, kind=VoteRequest) == 0
+
+
+def test_commit_index_of_an_earlier_term_does_not_prove_that_a_member_has_caught_up() -> None:
+    """A new leader may not know yet that entries of earlier terms were committed, which the member lacks."""
+    net, (one, two, _) = led()
+    one.append(b"x")
+    net.wait(1)
+    two.raft.may_vote = False
+    log, term = two.partition.log, one.raft.term + 1
+    last, last_term = log.last_index, log.last_term
+    noop = Entry(last + 1, term, one.partition.log.next_offset, 0, one.entries[0].payload)
+    net.inject(one, two, Append(term, last, last_term, last, []))
+    assert not two.raft.may_vote
+    net.inject(one, two, Append(term, last, last_term, last, [noop]))
+    assert not two.raft.may_vote, "the entry of the leader's own term is not committed yet"
+    net.inject(one, two, Append(term, last + 1, term, last + 1, []))
+    assert two.raft.may_vote

@@ -4,7 +4,7 @@ from math import inf
 
 from flotilla_broker.partition.appends import Appended
 from flotilla_broker.partition.meta import ReplicaMeta
-from flotilla_broker.raft.messages import Append, PreVoteRequest, Reply
+from flotilla_broker.raft.messages import Append, PreVoteRequest, Reply, VoteRequest
 from support.raftnet import Net, Node
 
 
@@ -168,3 +168,53 @@ def test_topic_is_found_by_name_and_by_id() -> None:
     one.engine.open(again, net.now)
     assert one.engine.names["t", 0].meta == one.engine.names[f"id:{again.topic_id.hex()}", 0].meta == again
     assert (by_id, 0) not in one.engine.names
+
+
+def test_replica_that_may_not_take_part_yet_does_nothing() -> None:
+    """Guarantee 1: it neither votes nor replies, whatever arrives, until it is admitted."""
+    net, (one, two, three) = led()
+    one.append(b"x")
+    net.wait(1)
+    two.crash()
+    two.is_admitted = False
+    before = net.count_sent(two)
+    two.start()
+    net.connect_all()
+    one.append(b"y")
+    net.inject(three, two, VoteRequest(99, 99, 99))
+    net.inject(three, two, PreVoteRequest(99, 99, 99, 1))
+    two.engine.campaign(net.now, net.key)
+    net.wait(10)
+    assert net.count_sent(two) == before
+    assert two.raft.term < 99
+    assert three.values == [b"x", b"y"], "the other two continue"
+    net.disconnect(two, three)
+    two.is_admitted = True
+    two.engine.admit_waiting(net.now)
+    two.turn()
+    net.wait(1)
+    assert two.values == [b"x", b"y"]
+
+
+def test_group_of_one_is_not_led_before_it_is_admitted() -> None:
+    net = Net(1)
+    (one,) = net.nodes
+    one.crash()
+    one.is_admitted = False
+    one.start()
+    net.wait(10)
+    assert not one.raft.is_leader
+    one.is_admitted = True
+    one.engine.admit_waiting(net.now)
+    one.turn()
+    assert one.raft.has_committed_in_term
+
+
+def test_replica_that_waits_can_be_dropped() -> None:
+    net, (one, *_) = led()
+    one.crash()
+    one.is_admitted = False
+    one.start()
+    one.engine.drop(net.meta.key, "moved away")
+    one.engine.admit_waiting(net.now)
+    assert one.engine.waiting == {}

@@ -68,6 +68,9 @@ class FileSystem(Protocol):
     def boot_id(self) -> str:
         """Return the id of this boot of the machine: unsynced data does not survive it."""
 
+    def folder_id(self) -> str:
+        """Return the identity of the folder on its file system: a copy of the files has another one."""
+
     def close(self) -> None:
         """Release the folder."""
 

@@ -86,5 +86,9 @@ class MemoryFileSystem:
         """Return a constant: memory lives as long as the process."""
         return "memory"
 
+    def folder_id(self) -> str:
+        """Return a constant: memory cannot be copied."""
+        return "memory"
+
     def close(self) -> None:
         """Do nothing."""

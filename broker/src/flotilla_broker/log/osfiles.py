@@ -1,5 +1,6 @@
 """Files and folders of the operating system."""
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -12,6 +13,8 @@ from flotilla_broker.log.files import Buffer
 
 _BUFFERS_PER_WRITE_MAX = 1024  # IOV_MAX on Linux
 _ZEROS_BYTES = 4 << 20
+_GET_GENERATION = 0x80087601  # ioctl FS_IOC_GETVERSION
+_GENERATION_BYTES = 8
 
 
 class OsFile:
@@ -143,6 +146,17 @@ class OsFileSystem:
     def boot_id(self) -> str:
         """Read the kernel's boot id."""
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+    def folder_id(self) -> str:
+        """Return the inode number of the lock file, which is never replaced, and its generation.
+
+        The generation is random, so that a file that reuses the inode number has another. File systems without
+        generations, such as NFS and tmpfs, do not reuse inode numbers soon.
+        """
+        generation = bytearray(_GENERATION_BYTES)
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self._lock, _GET_GENERATION, generation)
+        return f"{os.fstat(self._lock).st_ino:x}-{generation.hex()}"
 
     def close(self) -> None:
         """Release the lock."""

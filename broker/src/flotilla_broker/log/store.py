@@ -57,6 +57,8 @@ class Log(LogView):
         self._failed: BaseException | None = None
         self.recovered_lsn = found.next_lsn - 1  # last frame that recovery found
         self.durable_lsn = self.recovered_lsn
+        self._last_mark = -1  # the LSN of the last mark, and of the last frame before the marks that precede it
+        self._marked_lsn = 0
         self.fresh = found.fresh  # created now: nothing was ever acknowledged
         self.damage = tuple(found.damage)  # found by recovery
         self.torn_frames = found.torn_frames
@@ -248,8 +250,16 @@ class Log(LogView):
         the flush was complete: a gap in it is damage.
         """
         self._check_open()
+        if self.last_lsn != self._last_mark:
+            self._marked_lsn = self.last_lsn
         self._writer.put(Kind.MARK, 0, b"")
+        self._last_mark = self.last_lsn
         return self.last_lsn
+
+    @property
+    def content_lsn(self) -> int:
+        """The LSN of the last frame that is no mark."""
+        return self._marked_lsn if self.last_lsn == self._last_mark else self.last_lsn
 
     def _put(
         self, group: Group, kind: Kind, payload: bytes, index: int = 0, term: int = 0, next_offset: int = 0

@@ -36,6 +36,11 @@ class LogView:
         """The lsn of the last frame. It is durable when `durable_lsn` has reached it."""
         return self._writer.next_lsn - 1
 
+    @property
+    def folder_id(self) -> str:
+        """The identity of the folder on its file system: a copy of the files has another one."""
+        return self._fs.folder_id()
+
     def group(self, number: int) -> Group:
         """Return a group, read-only; raises GroupUnknown."""
         try:

@@ -61,6 +61,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._handshake.peer
 
     @property
+    def peer_start(self) -> bytes:
+        """Token of the start of the broker at the other end; empty if it sent none."""
+        return self._handshake.peer_start
+
+    @property
     def version(self) -> int:
         """The protocol version that both sides agreed on."""
         return self._handshake.version

@@ -12,6 +12,8 @@
 - The dialer sends its proof first: an unauthenticated dialer gets nothing that depends on the secret.
 - Hello and challenge keep their layout in all versions. Bytes after the known fields belong to later versions: the
   proofs cover them, otherwise they are ignored.
+- Hello and challenge end with the token of the sender's start, which distinguishes two processes with the same id.
+  Version 0.2 sends none.
 - Frames after the handshake are neither encrypted nor signed. Use TLS against attackers on the network.
 - All brokers share one secret, so a broker can impersonate another one. Brokers trust each other.
 """
@@ -35,6 +37,7 @@ PROTOCOL_VERSION = 1
 PROTOCOL_VERSION_MIN = 1
 MESSAGE_BYTES_MAX = 512
 NONCE_BYTES = 32
+START_BYTES_MAX = 16
 
 _MAGIC = b"FLTP"
 _HELLO, _CHALLENGE = 1, 2
@@ -68,10 +71,12 @@ class _Greeting(NamedTuple):
     sender: str
     receiver: str
     nonce: bytes
+    start: bytes = b""  # token of the sender's start
 
     def encode(self, kind: int) -> bytes:
         ids = bytes.fromhex(self.sender), bytes.fromhex(self.receiver)
-        return _GREETING.pack(_MAGIC, kind, *self.versions, *ids, self.nonce)
+        packed = _GREETING.pack(_MAGIC, kind, *self.versions, *ids, self.nonce)
+        return packed + bytes((len(self.start),)) + self.start if self.start else packed
 
     @staticmethod
     def decode(message: bytes, kind: int) -> "_Greeting":
@@ -83,26 +88,31 @@ class _Greeting(NamedTuple):
             raise MessageInvalid("unexpected or invalid handshake message")
         if not 1 <= oldest <= newest:
             raise MessageInvalid(f"invalid protocol versions {oldest} to {newest}")
-        return _Greeting(Versions(oldest, newest), sender.hex(), receiver.hex(), nonce)
+        rest = message[_GREETING.size :]
+        size = rest[0] if rest else 0
+        start = rest[1 : 1 + size] if size <= START_BYTES_MAX else b""
+        return _Greeting(Versions(oldest, newest), sender.hex(), receiver.hex(), nonce, start)
 
 
 class Handshake:
     """Base class of both sides.
 
-    Send the result of `start`, then the result of each `receive`, until `done`: then `peer` and `version` are valid.
-    After an error the connection must be closed.
+    Send the result of `start`, then the result of each `receive`, until `done`: then `peer`, `peer_start` and `version`
+    are valid. After an error the connection must be closed.
     """
 
-    def __init__(self, me: str, secret: bytes, nonce: bytes, versions: Versions) -> None:
+    def __init__(self, me: str, secret: bytes, nonce: bytes, versions: Versions, own_start: bytes) -> None:
         if len(nonce) != NONCE_BYTES:
             raise PeersMisuse(f"nonce has {len(nonce)} bytes: must be {NONCE_BYTES}")
         self.peer = ""
+        self.peer_start = b""  # token of the peer's start; empty if it sent none
         self.version = 0
         self.done = False
         self._me = check_broker_id(me)
         self._secret = secret
         self._nonce = nonce
         self._versions = versions
+        self._own_start = own_start
         self._transcript = bytearray()  # messages of both sides, each with its length
         self._step: Callable[[bytes], bytes | None] | None = None
 
@@ -118,7 +128,7 @@ class Handshake:
         return step(bytes(message))
 
     def _greet(self, kind: int, peer: str) -> bytes:
-        return self._record(_Greeting(self._versions, self._me, peer, self._nonce).encode(kind))
+        return self._record(_Greeting(self._versions, self._me, peer, self._nonce, self._own_start).encode(kind))
 
     def _prove(self, role: bytes) -> bytes:
         return self._record(self._proof(role))
@@ -139,8 +149,17 @@ class Handshake:
 class Dialing(Handshake):
     """The side that dials `peer`."""
 
-    def __init__(self, me: str, peer: str, secret: bytes, nonce: bytes, versions: Versions = SUPPORTED) -> None:
-        super().__init__(me, secret, nonce, versions)
+    def __init__(
+        self,
+        me: str,
+        peer: str,
+        secret: bytes,
+        nonce: bytes,
+        versions: Versions = SUPPORTED,
+        *,
+        own_start: bytes = b"",
+    ) -> None:
+        super().__init__(me, secret, nonce, versions, own_start)
         self.peer = check_broker_id(peer)
         if not me < peer:
             raise PeersMisuse(f"broker {me} must not dial {peer}: the smaller id dials")
@@ -157,6 +176,7 @@ class Dialing(Handshake):
         if greeting.receiver != self._me:
             raise UnexpectedBroker(f"challenge is addressed to broker {greeting.receiver}")
         self.version = self._versions.common(greeting.versions)
+        self.peer_start = greeting.start
         self._record(message)
         self._step = self._on_proof
         return self._prove(_DIALER)
@@ -170,9 +190,16 @@ class Accepting(Handshake):
     """The side that accepts a connection of a broker for which `is_known` is true."""
 
     def __init__(
-        self, me: str, secret: bytes, nonce: bytes, is_known: Callable[[str], bool], versions: Versions = SUPPORTED
+        self,
+        me: str,
+        secret: bytes,
+        nonce: bytes,
+        is_known: Callable[[str], bool],
+        versions: Versions = SUPPORTED,
+        *,
+        own_start: bytes = b"",
     ) -> None:
-        super().__init__(me, secret, nonce, versions)
+        super().__init__(me, secret, nonce, versions, own_start)
         self._is_known = is_known
         self._step = self._on_hello
 
@@ -180,7 +207,7 @@ class Accepting(Handshake):
         greeting = _Greeting.decode(message, _HELLO)
         self._check_broker(greeting)
         self.version = self._versions.common(greeting.versions)
-        self.peer = greeting.sender
+        self.peer, self.peer_start = greeting.sender, greeting.start
         self._record(message)
         self._step = self._on_proof
         return self._greet(_CHALLENGE, self.peer)

@@ -29,9 +29,9 @@ _CLOSE_S_MAX = 2.0  # aborted sockets close within a few iterations of the event
 class PeerNetwork:
     """One broker's end of all its connections.
 
-    `secret` is shared by all brokers; with None, any peer is accepted. Callbacks run on the event loop, for each peer
-    in the order connected, frames, disconnected. A body passed to `on_frame` may be kept. A callback that raises
-    closes its connection.
+    `secret` is shared by all brokers; with None, any peer is accepted. `start` is the token of this start.
+    Callbacks run on the event loop, for each peer in the order connected, frames, disconnected. A body passed to
+    `on_frame` may be kept. A callback that raises closes its connection.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class PeerNetwork:
         on_disconnected: Callable[[str], None],
         on_frame: Callable[[str, memoryview], None],
         on_writable: Callable[[str], None],
+        start: bytes = b"",
         config: PeerConfig | None = None,
         tls: PeerTls | None = None,
         rng: random.Random | None = None,
@@ -53,6 +54,7 @@ class PeerNetwork:
             raise PeersMisuse("secret must not be empty; pass None for no secret")
         self._me = check_broker_id(me)
         self._secret = secret or b""
+        self._own_start = start
         self._book = book
         self._config = config or PeerConfig()
         self._tls = tls
@@ -163,11 +165,12 @@ class PeerNetwork:
         )
 
     def _dialing(self, peer: str) -> Handshake:
-        return Dialing(self._me, peer, self._secret, self._random_bytes(NONCE_BYTES))
+        return Dialing(self._me, peer, self._secret, self._random_bytes(NONCE_BYTES), own_start=self._own_start)
 
     def _make_accepting(self, address: str) -> Connection:
         nonce = self._random_bytes(NONCE_BYTES)
-        return self._make_connection(Accepting(self._me, self._secret, nonce, self._is_known), address)
+        handshake = Accepting(self._me, self._secret, nonce, self._is_known, own_start=self._own_start)
+        return self._make_connection(handshake, address)
 
     def _make_connection(self, handshake: Handshake, address: str) -> Connection:
         connection = Connection(handshake, address, self._config, self._sessions)

@@ -1,8 +1,10 @@
 """The current connection of each peer, and the order of callbacks.
 
-For each peer the order is connected, frames, disconnected, and again. A new connection replaces the current one: the
-peer restarted before the old connection timed out. A callback may send, change the address book, or raise, which closes
-only its own connection.
+For each peer the order is connected, frames, disconnected, and again. A new connection of the same process replaces the
+current one, which the peer has lost. A new connection of another process with the same id is closed while the current
+one is open: one of the two processes may run on a copy of the other's data folder. If the first process has ended, its
+connection closes at once, or after the idle timeout if its machine failed. A callback may send, change the address
+book, or raise, which closes only its own connection.
 """
 
 import logging
@@ -36,6 +38,9 @@ class Sessions:
         """Make a connection the current one of its peer."""
         peer = connection.peer
         old = self.current.get(peer)
+        if old is not None and is_other_process(old.peer_start, connection.peer_start):
+            connection.close("another process with the id of this broker is connected")
+            return
         if old is not None:
             old.close("replaced by a new connection")
         if not self._is_known(peer):  # again: a callback may have changed the book
@@ -74,3 +79,8 @@ class Sessions:
                 "peer callback failed peer=%s address=%s callback=%s", connection.peer, connection.address, name
             )
             connection.close(f"{name} failed")
+
+
+def is_other_process(start: bytes, other: bytes) -> bool:
+    """Whether two connections belong to different processes; False if a peer sent no token of its start."""
+    return b"" not in {start, other} and start != other

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from flotilla_broker.raft.guards import grants_pre_vote, is_first_vote, is_majority, yields_to
 from flotilla_broker.raft.member import Member
-from flotilla_broker.raft.messages import PreVote, PreVoteRequest, TimeoutNow, Vote
+from flotilla_broker.raft.messages import PreVote, PreVoteRequest, TimeoutNow, Vote, VoteRequest
 
 
 @dataclass(slots=True)
@@ -34,6 +34,9 @@ class Elections:
     def start(self, now: float) -> None:
         """Start a pre-vote; it is repeated after another election timeout."""
         member, config = self._member, self._member.config
+        if not member.may_vote:
+            member.reset_election_timeout(now, config.election_s_min, config.election_s_max)
+            return
         self._ballots += 1
         self._ballot = Ballot(self._ballots, len(member.peers) + 1, now)
         member.is_quiesced = False
@@ -55,6 +58,7 @@ class Elections:
             own_last=(member.log.last_term, member.log.last_index),
             leader_is_alive=member.leader_is_alive(now),
         )
+        granted = granted and member.may_vote
         if granted and self.is_pre_voting(now):
             granted = self._yield_to(peer, message)
         member.send(peer, PreVote(member.core.term, message.ballot, granted))
@@ -86,6 +90,13 @@ class Elections:
         self._voters = {self._member.me}
         self._member.core.campaign(now)
 
+    def on_vote_request(self, now: float, peer: str, message: VoteRequest) -> None:
+        """Pass a vote request to the core, which grants it if Raft allows it."""
+        if self._member.may_vote:
+            self._member.core.request_vote(now, peer, message)
+        else:
+            self._member.adopt_term(now, peer, message.term)
+
     def on_vote(self, now: float, peer: str, message: Vote) -> None:
         """Count a vote of this term, once per member."""
         core = self._member.core
@@ -96,5 +107,5 @@ class Elections:
     def on_timeout_now(self, now: float, peer: str, message: TimeoutNow) -> None:
         """Start an election on a leadership transfer, without a pre-vote: the other members still follow the leader."""
         core = self._member.core
-        if message.term == core.term and peer == core.leader:
+        if message.term == core.term and peer == core.leader and self._member.may_vote:
             self._campaign(now)

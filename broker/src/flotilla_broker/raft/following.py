@@ -5,7 +5,14 @@ from collections.abc import Sequence
 
 from flotilla_broker.log import DiskFull
 from flotilla_broker.raft.errors import EntryInvalid
-from flotilla_broker.raft.guards import Mismatch, NewEntries, StoredEntries, are_consecutive, classify_append
+from flotilla_broker.raft.guards import (
+    Mismatch,
+    NewEntries,
+    StoredEntries,
+    are_consecutive,
+    classify_append,
+    is_caught_up,
+)
 from flotilla_broker.raft.member import Member
 from flotilla_broker.raft.messages import Append, Entry, Heartbeat, Quiesce, Reply
 
@@ -38,6 +45,7 @@ class Following:
             return
         verified = verdict.index if isinstance(verdict, StoredEntries) else message.entries[-1].index
         self.follow(now, leader, message.term, min(message.commit_index, verified))
+        member.may_vote = member.may_vote or is_caught_up(member.log, verified, message.commit_index, message.term)
         member.send_after_flush(leader, Reply(member.core.term, accepted=True, index=verified))
 
     def _store(self, now: float, leader: str, message: Append, verdict: NewEntries) -> bool:
@@ -84,7 +92,7 @@ class Following:
             self._reject(leader, message.index, member.commit_index, log.term_of(member.commit_index))
             return
         self.follow(now, leader, message.term, message.index)
-        member.is_quiesced = True
+        member.is_quiesced = member.may_vote = True
         member.reset_election_timeout(now, member.config.quiesce_timeout_s, 2 * member.config.quiesce_timeout_s)
 
     def follow(self, now: float, leader: str, term: int, commit_index: int = 0) -> None:

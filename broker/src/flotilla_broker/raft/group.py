@@ -93,7 +93,7 @@ class RaftGroup:
             Quiesce: self._following.on_quiesce,
             SnapshotBegin: self._snapshots.on_begin,
             SnapshotChunk: self._snapshots.on_chunk,
-            VoteRequest: self._core.request_vote,
+            VoteRequest: self._elections.on_vote_request,
             Vote: self._elections.on_vote,
             PreVoteRequest: self._elections.on_pre_vote_request,
             PreVote: self._elections.on_pre_vote,
@@ -158,6 +158,15 @@ class RaftGroup:
     def deadline(self) -> float:
         """When to call `run` at the latest."""
         return self._leadership.deadline if self._leadership is not None else self._core.election_at
+
+    @property
+    def may_vote(self) -> bool:
+        """Whether this member votes and starts elections."""
+        return self.member.may_vote
+
+    @may_vote.setter
+    def may_vote(self, value: bool) -> None:
+        self.member.may_vote = value
 
     # -- events -------------------------------------------------------------------------------------------
 

@@ -99,6 +99,15 @@ def find_conflict(log: ReplicaLog, floor: int, index: int, term: int) -> tuple[i
     return (at, log.term_of(at)) if at <= log.last_index else (0, 0)
 
 
+def is_caught_up(log: ReplicaLog, verified_index: int, commit_index: int, term: int) -> bool:
+    """Whether a log that matches the leader's up to `verified_index` has everything that was ever committed.
+
+    It has if the leader of `term` has committed an entry of its own term, and the log has that entry: every earlier
+    entry comes before it. A commit index of an earlier term may be older than what was committed.
+    """
+    return log.anchor_index <= commit_index <= verified_index and log.term_of(commit_index) == term
+
+
 def are_consecutive(prev_index: int, prev_term: int, entries: Sequence[Entry]) -> bool:
     """Whether indexes are contiguous and terms never decrease.
 

@@ -33,6 +33,7 @@ class Member:
         self.commit_index = min(commit_index, log.last_index)  # known to be committed, and on this disk
         self.connected: set[str] = set()
         self.leader_seen_at = now - config.election_s_max  # time of the last message of a leader
+        self.may_vote = True  # False: it may have lost votes or entries, and has not caught up with a leader yet
         self.is_quiesced = False  # no heartbeats expected: this follower relies on the connection
         self.port = port
         self._random_float = random_float

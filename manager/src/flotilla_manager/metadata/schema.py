@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert, inspect, text
 from flotilla_manager.metadata import tables
 from flotilla_manager.metadata.errors import SchemaTooNew
 
-HEAD = "0003"  # the newest migration
+HEAD = "0004"  # the newest migration
 FOLDER = Path(__file__).parent / "migrations"
 
 _LOCK = 0x666C6F74696C6C61  # PostgreSQL advisory lock: one process migrates at a time

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import delete, func, select, update
 
 from flotilla_manager.metadata import schema, tables
+from flotilla_manager.metadata.broker_starts import BrokerStarts
 from flotilla_manager.metadata.consumers import Consumers
 from flotilla_manager.metadata.engine import Connections, Limits
 from flotilla_manager.metadata.errors import DatabaseNotEmpty
@@ -21,7 +22,7 @@ from flotilla_manager.metadata.topology import Topology, put_broker, put_topic
 from flotilla_manager.model import Broker, Topic
 
 
-class Store(Managers, Topology, Producers, Consumers, Groups, Tokens):
+class Store(Managers, Topology, BrokerStarts, Producers, Consumers, Groups, Tokens):
     """Writer epoch, topology, producers, consumers, groups, tokens, migrations, and the rebuild of the topology."""
 
     def __repr__(self) -> str:
@@ -73,6 +74,7 @@ class Store(Managers, Topology, Producers, Consumers, Groups, Tokens):
                 raise DatabaseNotEmpty(f"the database contains {count} topics: nothing was replaced")
             connection.execute(delete(tables.partitions))
             connection.execute(delete(tables.brokers))
+            connection.execute(delete(tables.broker_starts))  # the brokers may have been restored, too
             connection.execute(delete(existing).where(existing.c.id.not_in(ids)))
             for broker in brokers:
                 put_broker(connection, broker)

@@ -149,6 +149,15 @@ brokers = Table(
     sqlite_autoincrement=True,
 )
 
+broker_starts = Table(  # the last known start of each broker; changes every second, without a new version
+    "broker_starts",
+    metadata,
+    Column("broker_id", _Id, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("token", String(ID_LENGTH), nullable=False),
+    Column("lsn", BigInteger, nullable=False),
+)
+
 managers = Table(
     "managers",
     metadata,

@@ -8,13 +8,16 @@ import msgspec
 
 from flotilla.protocol.errors import Refusal
 from flotilla_manager.access import TokenCache
+from flotilla_manager.metadata import AsyncMetadata
 from flotilla_manager.metadata_cache import MetadataCache
 from flotilla_manager.model import Broker, Snapshot, TopicState
 from flotilla_manager.writer import brokers
 from flotilla_manager.writer.commands import CommandFailed, Commands
 from flotilla_manager.writer.election import WriterElection
 from flotilla_manager.writer.reconciler import BrokerReconciler
-from flotilla_manager.writer.reports import Heartbeat, Reports
+from flotilla_manager.writer.reports import Heartbeat, Reports, limit_s
+from flotilla_manager.writer.start_checks import StartChecks
+from flotilla_server.broker_starts import StartVerdict
 
 logger = logging.getLogger(__name__)
 
@@ -25,9 +28,11 @@ class BrokerService:
     def __init__(
         self,
         election: WriterElection,
+        database: AsyncMetadata,
         metadata: MetadataCache,
         registry: brokers.BrokerRegistry,
         reports: Reports,
+        starts: StartChecks,
         reconciler: BrokerReconciler,
         commands: Commands,
         *,
@@ -36,9 +41,11 @@ class BrokerService:
     ) -> None:
         """`scheme` is that of broker addresses without one."""
         self._election = election
+        self._database = database
         self._metadata = metadata
         self._registry = registry
         self._reports = reports
+        self._starts = starts
         self._reconciler = reconciler
         self._commands = commands
         self._tokens = tokens
@@ -53,6 +60,9 @@ class BrokerService:
         snapshot = self._metadata.require_snapshot()
         self._check_cluster(heartbeat, snapshot)
         known = snapshot.brokers_by_id.get(heartbeat.id)
+        verdict = await self._evaluate_start(heartbeat, known, epoch)
+        if verdict is not StartVerdict.CONFIRMED:
+            return {**self._answer(heartbeat, epoch, known=known is not None), "start": verdict}
         is_removed = known is not None and known.removed
         is_changed = not is_removed and heartbeat.to_broker(known) != known
         if is_changed:
@@ -65,6 +75,27 @@ class BrokerService:
         if is_first or is_changed:
             self._reconciler.wake()
         return self._answer(heartbeat, epoch, known=True)
+
+    async def _evaluate_start(self, heartbeat: Heartbeat, known: Broker | None, epoch: int) -> StartVerdict:
+        """Return the verdict on the start of a broker."""
+        if heartbeat.start is None:
+            return StartVerdict.CONFIRMED
+        if self._starts.epoch != epoch:
+            stored = await self._database.call(self._database.store.broker_starts)
+            if self._starts.epoch != epoch:  # not loaded by a heartbeat of another broker meanwhile
+                self._starts.load(epoch, stored)
+        address = heartbeat.to_broker(None)
+        verdict = self._starts.evaluate(
+            heartbeat.id,
+            heartbeat.start,
+            limit_s=limit_s(heartbeat.manager_heartbeat_s),
+            same_address=known is not None and known.url == address.url,
+        )
+        if verdict in {StartVerdict.OLDER_COPY, StartVerdict.DUPLICATE}:
+            line = "broker start rejected broker=%s id=%s url=%s start=%d recovered_lsn=%d verdict=%s"
+            start = heartbeat.start
+            logger.error(line, address.label, heartbeat.id, address.url, start.number, start.recovered_lsn, verdict)
+        return verdict
 
     def _answer(self, heartbeat: Heartbeat, epoch: int, *, known: bool) -> dict[str, Any]:
         """Return the response to a heartbeat, with the tokens if the broker's table is outdated."""

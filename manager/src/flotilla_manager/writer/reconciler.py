@@ -23,6 +23,7 @@ from flotilla_manager.writer.commands import CommandFailed, Commands, StaleWrite
 from flotilla_manager.writer.election import WriterElection
 from flotilla_manager.writer.pauses import PAUSED_S
 from flotilla_manager.writer.reports import INTERVAL_S, Interval, Reports, grace_s, limit_s
+from flotilla_manager.writer.start_checks import StartChecks
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ _CREATE_S_MAX = 60.0
 _REPEAT_S = 5.0  # delay before a leader command is repeated; doubles each time
 _REPEAT_S_MAX = 60.0  # longest delay
 _FORGET_S = 600.0
+_STORE_STARTS_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class BrokerReconciler:
         database: AsyncMetadata,
         metadata: MetadataCache,
         reports: Reports,
+        starts: StartChecks,
         commands: Commands,
         brokers: BrokerRegistry,
         *,
@@ -76,6 +79,8 @@ class BrokerReconciler:
         self._database = database
         self._metadata = metadata
         self._reports = reports
+        self._starts = starts
+        self._starts_stored_at = clock()
         self._commands = commands
         self._brokers = brokers
         self._clock = clock
@@ -148,6 +153,7 @@ class BrokerReconciler:
         if found.outdated:
             self._on_outdated(found.outdated)
             return found
+        await self._store_starts(epoch)
         await self._mark_inactive(epoch, snapshot)
         commands = tuple(command for command in found.commands if not self._is_in_creation(command))
         await self.send(commands, epoch, snapshot)
@@ -208,6 +214,16 @@ class BrokerReconciler:
         now = self._clock()
         self._sent = {command: sent for command, sent in self._sent.items() if now - sent.at < _FORGET_S}
         return {command for command, sent in self._sent.items() if sent.is_recent(now)}
+
+    async def _store_starts(self, epoch: int) -> None:
+        """Store the starts of brokers, with their LSNs, at most once per second."""
+        now = self._clock()
+        if self._starts.epoch == epoch and now - self._starts_stored_at >= _STORE_STARTS_S:
+            self._starts_stored_at = now
+            starts = self._starts.changed()
+            if starts:
+                await self._database.call(self._database.store.put_broker_starts, epoch, starts)
+                self._starts.stored(starts)
 
     async def _mark_inactive(self, epoch: int, snapshot: Snapshot) -> None:
         """Mark brokers inactive that missed three heartbeats. The next heartbeat marks a broker active again.

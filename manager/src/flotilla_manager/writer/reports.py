@@ -15,6 +15,7 @@ from msgspec import Meta
 from flotilla.limits import INT64_MAX, MANAGER_HEARTBEAT_S_MAX, MANAGER_HEARTBEAT_S_MIN, REPLICATION_MAX, TOPIC_NAME
 from flotilla_manager.model import Broker, Replica
 from flotilla_manager.planning import Peers, Report
+from flotilla_server.broker_starts import StartReport
 
 INTERVAL_S = 1.0  # default, also for brokers of 0.2, which announce none
 MISSED_MAX = 3
@@ -79,6 +80,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     tls: bool = False
     name: Name = ""
     starts: Number = 0
+    start: StartReport | None = None  # None for brokers of 0.2
     writer_epoch: Epoch = 0
     manager_heartbeat_s: Interval = INTERVAL_S
     access: Annotated[str, Meta(max_length=64)] | None = None  # version of its access table, if it uses one
