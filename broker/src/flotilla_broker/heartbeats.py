@@ -92,6 +92,7 @@ def read_verdict(text: str) -> StartVerdict:
 
 def handle_verdict(broker: Broker, verdict: StartVerdict) -> None:
     """Act on a manager's verdict on the current start."""
+    broker.on_manager_answer()
     match verdict:
         case StartVerdict.CONFIRMED:
             broker.is_registered = True

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 _TRANSFER_S = 5.0
 _RETENTION_S = 5.0
 _STORE_LSNS_S = 1.0
+_MANAGER_S = 5.0  # wait for the answer of a manager to the first heartbeat
 
 
 class ReplicaClosed(Exception):
@@ -101,6 +102,7 @@ class Broker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._retention_timer = self._loop.call_later(_RETENTION_S, self._apply_retention)
         self._lsns_timer = self._loop.call_later(_STORE_LSNS_S, self._store_lsns)
+        self._manager_timer = self._loop.call_later(_MANAGER_S, self._on_no_manager)
 
     @classmethod
     def open(cls, settings: Settings, on_failure: Callable[[BaseException], None]) -> "Broker":
@@ -135,6 +137,7 @@ class Broker:
         """Close all connections, and sync and close the log."""
         self._retention_timer.cancel()
         self._lsns_timer.cancel()
+        self._manager_timer.cancel()
         if self._timer is not None:
             self._timer.cancel()
         await self.peers.close()
@@ -288,6 +291,16 @@ class Broker:
             return
         self.identity.retire(reason)
         self._fail(RuntimeError(f"{reason}; the next start sets the log aside and takes a new id"))
+
+    def _on_no_manager(self) -> None:
+        if not self.is_failed:
+            self.volume_check.on_no_manager()
+            self.engine.admit_waiting(self._loop.time())
+            self.wake()
+
+    def on_manager_answer(self) -> None:
+        """Wait for the verdict of managers, because one has answered."""
+        self._manager_timer.cancel()
 
     def confirm_start(self) -> None:
         """Let the replicas take part: a manager has confirmed that the data folder is no older copy."""

@@ -45,6 +45,7 @@ class VolumeCheck:
         self._identity = identity
         self._has_managers = has_managers
         self._is_confirmed = False  # by a manager
+        self._is_alone = False  # no manager has answered
         self._peers: set[str] = set()  # brokers that remember nothing later
         self._copies: set[str] = set()  # those that run on a copy themselves
         self.is_vouched = False  # replicas take part, because others have confirmed this start
@@ -86,12 +87,17 @@ class VolumeCheck:
         """Record that a manager confirmed the start."""
         self._is_confirmed = True
 
+    def on_no_manager(self) -> None:
+        """Record that no manager has answered for a while. Groups without other members do not wait any longer."""
+        self._is_alone = not self._is_confirmed
+
     def admit(self, members: Collection[str]) -> bool:
         """Return whether a replica of a group may take part. The first admission is stored."""
         identity = self._identity
         by_manager = self._is_confirmed or not self._has_managers
         by_peers = len(self._peers.intersection(members)) >= confirmations_needed(len(members))
         needs_both = identity.is_copy and len(members) > 1
+        by_manager = by_manager or (self._is_alone and len(members) == 1)
         if not (identity.is_new or (by_manager and by_peers) or ((by_manager or by_peers) and not needs_both)):
             return False
         self.is_vouched = self.is_vouched or by_peers or self._is_confirmed

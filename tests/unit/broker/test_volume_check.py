@@ -201,6 +201,16 @@ def test_moved_folder_is_no_copy(node: Node, tmp_path: Path) -> None:
     assert node.check.admit([node.identity.id, *PEERS[:2]])
 
 
+def test_group_of_one_does_not_wait_for_managers_for_ever(node: Node) -> None:
+    """No other broker could confirm its start."""
+    node.restart()
+    assert not node.check.admit([node.identity.id])
+    node.check.on_no_manager()
+    assert node.check.admit([node.identity.id])
+    assert not node.check.is_vouched
+    assert not node.check.admit([node.identity.id, *PEERS[:2]])
+
+
 def test_copy_needs_managers_and_peers(node: Node, tmp_path: Path) -> None:
     """Peers that restarted may not have heard of a broker that still runs; managers wait until it is silent."""
     members = [node.identity.id, PEERS[0]]
